@@ -1,0 +1,47 @@
+# Names for long commands. `make help` lists them.
+PYTHON ?= python3.11
+VENV := .venv
+RUN := $(VENV)/bin
+# An environment variable, so that the constraints reach build environments too.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/.dev ## make .venv with everything that tests, checks and benchmarks need
+
+demo: $(VENV)/.demo ## train two poolings on real sentences, show what words weigh
+	$(RUN)/python examples/word_weights.py
+
+test: $(VENV)/.dev ## run the tests
+	$(RUN)/python -m pytest -m "not slow" $(ARGS)
+
+check: $(VENV)/.dev ## lint, formatting and types
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+bench: $(VENV)/.dev ## run the benchmarks (minutes)
+	$(RUN)/python benchmarks/solver.py
+
+clean: ## remove .venv and what tools left behind
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone, so that nothing else can ask for another one.
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(RUN)/python -m pip install -q torch
+	$(RUN)/python -m pip install -q -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(RUN)/python -m pip install -q -e '.[demo,dev]'
+	@touch $@
+
+.PHONY: help setup demo test check bench clean

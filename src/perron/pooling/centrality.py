@@ -1,0 +1,138 @@
+"""Centrality attention: words weigh what the other words' importance gives them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from perron.pooling.base import Aggregator, Pooled, masked_softmax, weighted_sum
+from perron.pooling.connectivity import (
+    ACTIVATIONS,
+    Activation,
+    BilinearConnectivity,
+    Connectivity,
+    MLPConnectivity,
+    QueryConnectivity,
+)
+from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
+from perron.solver.checks import check_norm
+
+ConnectivityName = Literal["mlp", "bilinear", "query"]
+
+
+@dataclass(frozen=True)
+class PowerSettings:
+    """How `CentralityPool` uses the paper's power method; see `power_method`."""
+
+    tol: float | None = None
+    max_steps: int = 200
+    gradient: Gradient = "reverse"
+    grad_steps: int = 20
+
+
+class CentralityPool(Aggregator):
+    """Weigh each word by its eigenvector centrality in a learned graph of the text.
+
+        A_ij = softmax_i s(h_i, h_j),    A α = α,    h̄ = Σ_i α_i h_i
+
+    Gong et al. (2019). A word matters as much as the words that point at it matter.
+    Several heads have a graph each; their vectors are concatenated.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int = 50,
+        heads: int = 1,
+        connectivity: ConnectivityName = "mlp",
+        solver: Literal["direct"] | PowerSettings = "direct",
+        norm: Norm = "sum",
+        activation: Activation = "tanh",
+    ) -> None:
+        """Set up the graph and its solver.
+
+        Args:
+            dim: width of the states.
+            hidden: units of the network that scores a pair, in each head.
+            heads: how many graphs.
+            connectivity: ``"mlp"``, the paper's; ``"bilinear"``, a scaled dot product;
+                ``"query"``, which makes this self-attention.
+            solver: ``"direct"``, exact; or settings of the paper's power method.
+            norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
+            activation: ``"tanh"`` or ``"relu"``, of the network that scores a pair.
+        """
+        super().__init__(dim)
+        if hidden < 1 or heads < 1:
+            raise ValueError(
+                f"hidden and heads must be at least 1, but came as {hidden} and {heads}"
+            )
+        if solver != "direct" and not isinstance(solver, PowerSettings):
+            raise ValueError(
+                f'solver must be "direct" or PowerSettings(...), but came as {solver!r}'
+            )
+        if activation not in ACTIVATIONS:
+            options = " or ".join(f'"{name}"' for name in ACTIVATIONS)
+            raise ValueError(f"activation must be {options}, but came as {activation!r}")
+        check_norm(norm)
+        self.hidden = hidden
+        self.heads = heads
+        self.solver = solver
+        self.norm = norm
+        self.activation = activation
+        self.out_dim = dim * heads
+        self.connectivity_name = connectivity
+        self.connectivity = self._build(connectivity)
+
+    def _build(self, name: str) -> Connectivity:
+        sizes = self.dim, self.hidden, self.heads
+        if name == "mlp":
+            return MLPConnectivity(*sizes, self.activation)
+        if name == "bilinear":
+            return BilinearConnectivity(*sizes)
+        if name == "query":
+            return QueryConnectivity(*sizes, self.activation)
+        raise ValueError(
+            f'connectivity must be "mlp", "bilinear" or "query", but came as {name!r}'
+        )
+
+    def reset_parameters(self) -> None:
+        self.connectivity.reset_parameters()
+
+    def aggregate(
+        self,
+        states: Float[Tensor, "b n d"],
+        mask: Bool[Tensor, "b n"],
+        need_edges: bool,
+    ) -> Pooled:
+        scores = self.connectivity(states)  # (B, H, N, N)
+        words = mask[:, None, None, :]
+        edges = masked_softmax(scores.mT, words).mT.masked_fill(~words, 0)
+        weights, info = self._solve(edges, mask.unsqueeze(1))
+        pooled = weighted_sum(weights, states)._replace(info=info)
+        if not need_edges:
+            return pooled
+        return pooled._replace(edges=edges.mean(1), head_edges=edges)
+
+    def _solve(
+        self, edges: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b 1 n"]
+    ) -> tuple[Float[Tensor, "b h n"], SolverInfo | None]:
+        if isinstance(self.solver, PowerSettings):
+            result = power_method(
+                edges,
+                mask,
+                tol=self.solver.tol,
+                max_steps=self.solver.max_steps,
+                gradient=self.solver.gradient,
+                grad_steps=self.solver.grad_steps,
+                norm=self.norm,
+            )
+            return result.vector, result.info
+        return stationary(edges, mask, norm=self.norm), None
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.dim}, hidden={self.hidden}, heads={self.heads}, "
+            f"connectivity={self.connectivity_name!r}, solver={self.solver!r}, "
+            f"norm={self.norm!r}, activation={self.activation!r}"
+        )

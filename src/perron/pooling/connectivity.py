@@ -1,0 +1,90 @@
+"""The learned part of the word graph: a score for every pair of words."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from perron.pooling.base import project
+
+Activation = Literal["tanh", "relu"]
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+
+
+class Connectivity(nn.Module, ABC):
+    """Scores s_ij of the edge from word j to word i, for each of several heads."""
+
+    @abstractmethod
+    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]: ...
+
+    @abstractmethod
+    def reset_parameters(self) -> None: ...
+
+
+class MLPConnectivity(Connectivity):
+    """The paper's two-layer network on a pair:  s_ij = w₂ᵀ act(W_a h_i + W_b h_j + b)."""
+
+    def __init__(self, dim: int, hidden: int, heads: int, activation: str) -> None:
+        super().__init__()
+        self.heads = heads
+        self.activation = activation
+        self.target = nn.Linear(dim, heads * hidden)
+        self.source = nn.Linear(dim, heads * hidden, bias=False)
+        self.score = nn.Parameter(torch.empty(heads, hidden))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        self.target.reset_parameters()
+        self.source.reset_parameters()
+        bound = 1 / math.sqrt(self.score.shape[-1])
+        nn.init.uniform_(self.score, -bound, bound)
+
+    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+        a = project(self.target, states).unflatten(-1, self.score.shape).transpose(1, 2)
+        b = project(self.source, states).unflatten(-1, self.score.shape).transpose(1, 2)
+        hidden = ACTIVATIONS[self.activation](a.unsqueeze(-2) + b.unsqueeze(-3))
+        return (hidden @ self.score.to(hidden.dtype)[:, None, :, None]).squeeze(-1)
+
+
+class BilinearConnectivity(Connectivity):
+    """Scaled dot product:  s_ij = (W_a h_i)ᵀ (W_b h_j) / √K."""
+
+    def __init__(self, dim: int, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.target = nn.Linear(dim, heads * hidden)
+        self.source = nn.Linear(dim, heads * hidden)
+
+    def reset_parameters(self) -> None:
+        self.target.reset_parameters()
+        self.source.reset_parameters()
+
+    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+        a = project(self.target, states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        b = project(self.source, states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return a @ b.mT / math.sqrt(a.shape[-1])
+
+
+class QueryConnectivity(Connectivity):
+    """Every word asks the same:  s_ij = qᵀ act(W h_i + b), whatever j.
+
+    The columns of A are then all softmax(s), and so is α: self-attention.
+    """
+
+    def __init__(self, dim: int, hidden: int, heads: int, activation: str) -> None:
+        super().__init__()
+        self.activation = activation
+        self.key = nn.Linear(dim, hidden)
+        self.query = nn.Linear(hidden, heads, bias=False)
+
+    def reset_parameters(self) -> None:
+        self.key.reset_parameters()
+        self.query.reset_parameters()
+
+    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+        hidden = ACTIVATIONS[self.activation](project(self.key, states))
+        scores = project(self.query, hidden).mT  # (B, H, N)
+        return scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])

@@ -1,0 +1,21 @@
+"""Perron vectors: tensors in, tensors out."""
+
+from perron.solver.checks import Norm
+from perron.solver.power import (
+    Gradient,
+    PowerResult,
+    SolverInfo,
+    default_tolerance,
+    power_method,
+)
+from perron.solver.stationary import stationary
+
+__all__ = [
+    "Gradient",
+    "Norm",
+    "PowerResult",
+    "SolverInfo",
+    "default_tolerance",
+    "power_method",
+    "stationary",
+]

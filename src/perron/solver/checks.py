@@ -1,0 +1,69 @@
+"""What every solver asks of its arguments, and how it brings them into one form."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Norm = Literal["sum", "l2"]
+
+
+class Graphs(NamedTuple):
+    """A batch of graphs in the form in which solvers work."""
+
+    edges: Float[Tensor, "b n n"]  # float32 or float64
+    mask: Bool[Tensor, "b n"]
+    shape: torch.Size  # of a vector over the words, as the caller has it
+    dtype: torch.dtype  # the caller's
+
+
+def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
+    """Refuse what no solver takes; flatten the batch axes and widen half precision."""
+    if edges.ndim < 2 or edges.shape[-1] != edges.shape[-2]:
+        raise ValueError(
+            f"edges must have shape (..., N, N), but came as {tuple(edges.shape)}"
+        )
+    if not edges.is_floating_point():
+        raise ValueError(f"edges must be floating point, but came as {edges.dtype}")
+    shape = edges.shape[:-1]
+    if mask is None:
+        mask = edges.new_ones(shape, dtype=torch.bool)
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"mask must be bool, True on words in use, but came as {mask.dtype}"
+        )
+    if mask.device != edges.device:
+        raise ValueError(f"mask is on {mask.device}, but edges are on {edges.device}")
+    try:
+        mask = mask.expand(shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"mask must have shape {tuple(shape)} to fit edges of shape "
+            f"{tuple(edges.shape)}, but came as {tuple(mask.shape)}"
+        ) from error
+    check_norm(norm)
+    n = shape[-1]
+    texts = shape[:-1].numel()
+    working = edges.dtype if edges.dtype == torch.float64 else torch.float32
+    return Graphs(
+        edges.reshape(texts, n, n).to(working),
+        mask.reshape(texts, n),
+        shape,
+        edges.dtype,
+    )
+
+
+def check_norm(norm: str) -> None:
+    """Refuse a norm that is not offered."""
+    if norm not in ("sum", "l2"):
+        raise ValueError(f'norm must be "sum" or "l2", but came as {norm!r}')
+
+
+def normalise(vector: Float[Tensor, "b n"], norm: str) -> Float[Tensor, "b n"]:
+    """Scale to sum one, or to unit length; a zero vector stays zero."""
+    if norm == "sum":
+        size = vector.sum(-1, keepdim=True)
+    else:
+        size = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    return vector / torch.where(size == 0, 1, size)

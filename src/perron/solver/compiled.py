@@ -1,0 +1,130 @@
+"""Compile kernels with numba, and share texts out among threads.
+
+Kernels here release the interpreter lock and are serial; the threads are Python's own.
+That keeps three promises which numba's thread layers do not: a fork is safe (no OpenMP
+state to inherit), several Python threads may call at once, and the number of threads is
+torch's, so that a DataLoader worker, where torch has one, does not start more.
+"""
+
+import inspect
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# Below this many multiply-adds a thread costs more to wake than it saves.
+_WORTH_A_THREAD = 1_000_000
+
+_CHUNKS_PER_THREAD = 4  # so that a thread which got short texts takes more of them
+
+
+def jit(
+    function: Callable[..., Any] | None = None, *, regroup_sums: bool = False
+) -> Any:
+    """Compile at first call, keep the machine code on disk where that is possible.
+
+    Args:
+        function: what to compile; without it, a decorator is returned.
+        regroup_sums: let a sum along a loop be taken in any order, so that the loop can
+            become vector instructions. NaN and infinity keep their meaning.
+    """
+    if function is None:
+        return partial(jit, regroup_sums=regroup_sums)
+    function = inspect.unwrap(function)  # a test run wraps it in a checker of shapes
+    fastmath = {"contract", "reassoc", "nsz"} if regroup_sums else {"contract"}
+    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # numba found no directory that it may write to
+        return numba.njit(**options)(function)
+
+
+@jit
+def used_words(mask: Array, used: Array) -> int:
+    """Write the places of the True entries of ``mask`` to ``used``; return how many."""
+    n = 0
+    for i in range(mask.shape[0]):
+        if mask[i]:
+            used[n] = i
+            n += 1
+    return n
+
+
+@jit
+def within(value: float, limit: float) -> float:
+    """Cut a value to ±limit; NaN stays NaN."""
+    if value > limit:
+        return limit
+    if value < -limit:
+        return -limit
+    return value
+
+
+class _Pool:
+    """Threads that are started when first needed, and anew after a fork."""
+
+    def __init__(self) -> None:
+        self.executor: ThreadPoolExecutor | None = None
+        self.size = 0
+
+    def of(self, size: int) -> ThreadPoolExecutor:
+        if self.executor is None or self.size < size:
+            self.executor = ThreadPoolExecutor(size, thread_name_prefix="perron")
+            self.size = size
+        return self.executor
+
+    def forget(self) -> None:
+        self.executor, self.size = None, 0
+
+
+_pool = _Pool()
+os.register_at_fork(after_in_child=_pool.forget)
+
+
+def share_out(
+    kernel: Callable[..., None], work: Array, *arguments: Any
+) -> None:
+    """Call ``kernel(first, last, *arguments)`` for ranges that cover all texts.
+
+    Args:
+        kernel: a compiled function that handles the texts ``first`` to ``last - 1``.
+        work: an estimate of each text's multiply-adds; ranges get about equal sums.
+        arguments: passed on.
+    """
+    total = float(work.sum())
+    threads = min(torch.get_num_threads(), max(1, int(total / _WORTH_A_THREAD)))
+    if threads == 1:
+        kernel(0, len(work), *arguments)
+        return
+    ranges = deque(_equal_ranges(work, threads * _CHUNKS_PER_THREAD))
+
+    def take_ranges() -> None:
+        while True:
+            try:
+                first, last = ranges.popleft()  # atomic
+            except IndexError:
+                return
+            kernel(first, last, *arguments)
+
+    pool = _pool.of(threads - 1)
+    others = [pool.submit(take_ranges) for _ in range(threads - 1)]
+    take_ranges()
+    for other in others:
+        if not other.cancel():  # one that has not begun has nothing left to do
+            other.result()
+
+
+def _equal_ranges(work: Array, count: int) -> Sequence[tuple[int, int]]:
+    done = np.cumsum(work, dtype=np.float64)
+    cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count) + 1
+    edges = [0, *sorted({int(cut) for cut in cuts if cut < len(work)}), len(work)]
+    return list(zip(edges, edges[1:], strict=False))

@@ -1,0 +1,321 @@
+"""Grassmann-Taksar-Heyman elimination, compiled, for short texts: a group at a time.
+
+The last axis of every array runs over the L texts of a group, and so does every inner
+loop: the loops of one text would be too short to be worth a vector instruction. A text
+shorter than the longest of its group is padded with words that nobody walks to, whose
+rates are all zero. Letters and factors are those of `gth_cpu`; the factors of the texts
+first .. first + L - 1 lie as one (n, n, L) block at the place of these texts' (N, N).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from perron.solver.compiled import Array, jit, used_words, within
+
+
+@jit
+def solve_short(
+    first: int,
+    last: int,
+    order: Array,
+    groups: Array,
+    edges: Array,
+    mask: Array,
+    weights: Array,
+    factors: Array,
+    top: int,
+    floor: Any,
+) -> None:
+    """Write the weights of the groups ``first`` to ``last - 1``, and their factors."""
+    words = mask.shape[1]
+    for group in range(first, last):
+        texts = order[groups[group] : groups[group + 1]]
+        L = len(texts)
+        used = np.empty((L, words), np.int64)
+        counts = np.empty(L, np.int64)
+        for t in range(L):
+            counts[t] = used_words(mask[texts[t]], used[t])
+        n = counts[L - 1]
+        if n == 0:
+            continue
+        A = np.zeros((n, n, L), edges.dtype)
+        exponents = _pack(edges, texts, used, counts, A)
+        if factors.shape[0] > 0:
+            W = _block(factors, groups[group], n, L)
+        else:
+            W = np.empty((n, n, L), edges.dtype)
+        _scale(A, W, counts, exponents, top, floor)
+        _eliminate(W)
+        W[0, 0] = exponents
+        x = np.empty((n, L))
+        _balance(W, x)
+        _even_out(A, x)
+        for t in range(L):
+            for a in range(counts[t]):
+                weights[texts[t], used[t, a]] = (
+                    np.nan if np.isnan(exponents[t]) else x[a, t]
+                )
+
+
+@jit
+def _block(factors: Array, first: int, n: int, L: int) -> Array:
+    size = factors.shape[1] * factors.shape[2]
+    start = first * size
+    return factors.reshape(-1)[start : start + n * n * L].reshape(n, n, L)
+
+
+@jit
+def _pack(edges: Array, texts: Array, used: Array, counts: Array, A: Array) -> Array:
+    """Copy the rates between words in use to A; return the exponents of their sums.
+
+    A negative, infinite or undefined rate makes that exponent NaN, and its text's rates
+    all one.
+    """
+    n, L = A.shape[0], A.shape[2]
+    in_a_row = True  # as most texts have them
+    for t in range(L):
+        if counts[t] == 0:
+            in_a_row = False
+            break
+        start = used[t, 0]
+        in_a_row &= used[t, counts[t] - 1] - start == counts[t] - 1
+        in_a_row &= start + n <= edges.shape[1]
+    if in_a_row:
+        for a in range(n):
+            for t in range(L):
+                start = used[t, 0]
+                row = edges[texts[t], start + a][start : start + n]
+                for b in range(n):
+                    A[a, b, t] = row[b]
+    else:
+        for t in range(L):
+            for a in range(counts[t]):
+                for b in range(counts[t]):
+                    A[a, b, t] = edges[texts[t], used[t, a], used[t, b]]
+    total = np.zeros(L)
+    flaws = np.zeros(L, A.dtype)
+    for a in range(n):
+        A[a, a] = 0
+        for b in range(n):
+            if max(a, b) >= counts[0]:  # the shortest text
+                for t in range(L):
+                    if max(a, b) >= counts[t]:
+                        A[a, b, t] = 0
+            for t in range(L):
+                rate = A[a, b, t]
+                total[t] += rate
+                flaws[t] += abs(rate) - rate  # exactly zero for a rate
+    exponents = np.empty(L, A.dtype)
+    for t in range(L):
+        if flaws[t] == 0 and total[t] < np.inf:
+            exponents[t] = math.frexp(total[t])[1]
+        else:
+            exponents[t] = np.nan
+            A[:, :, t] = 1
+    return exponents
+
+
+@jit
+def _scale(
+    A: Array, W: Array, counts: Array, exponents: Array, top: int, floor: Any
+) -> None:
+    """A *= 2**(top - exponent), in two factors as one may be out of range; W = A."""
+    n, L = A.shape[0], A.shape[2]
+    half = np.ones(L, A.dtype)
+    rest = np.ones(L, A.dtype)
+    low = np.full(L, floor, A.dtype)
+    for t in range(L):
+        if not np.isnan(exponents[t]):
+            shift = top - int(exponents[t])
+            half[t] = math.ldexp(1.0, shift // 2)
+            rest[t] = math.ldexp(1.0, shift - shift // 2)
+    for a in range(n):
+        for b in range(n):
+            if max(a, b) >= counts[0]:  # the shortest text
+                for t in range(L):
+                    low[t] = floor if max(a, b) < counts[t] else 0
+            for t in range(L):
+                rate = A[a, b, t] * half[t] * rest[t]
+                rate = low[t] if rate < low[t] else rate  # NaN stays NaN
+                A[a, b, t] = rate
+                W[a, b, t] = rate
+        A[a, a] = 0
+        if a >= counts[0]:
+            low[:] = floor
+
+
+@jit
+def _eliminate(W: Array) -> None:
+    """Censor the chain to {0..k-1} for k = n-1 .. 1.
+
+    s_k = Σ_{i<k} W_ik;  P_ik = W_ik / s_k;  W_ij += P_ik W_kj.  No subtraction.
+    """
+    n, L = W.shape[0], W.shape[2]
+    share = np.empty(L, W.dtype)
+    for k in range(n - 1, 0, -1):
+        leaving = W[k, k]
+        leaving[:] = 0
+        for i in range(k):
+            for t in range(L):
+                leaving[t] += W[i, k, t]
+        for t in range(L):
+            if leaving[t] == 0:  # padding
+                leaving[t] = 1
+            share[t] = 1 / leaving[t]
+        for i in range(k):
+            P = W[i, k]
+            for t in range(L):
+                P[t] *= share[t]
+            for j in range(k):
+                for t in range(L):
+                    W[i, j, t] += P[t] * W[k, j, t]
+
+
+@jit
+def _balance(W: Array, x: Array) -> None:
+    """x_0 = 1, s_k x_k = Σ_{j<k} W_kj x_j, then x to sum one."""
+    n, L = x.shape
+    x[0] = 1.0
+    total = np.ones(L)
+    for k in range(1, n):
+        x[k] = 0.0
+        for j in range(k):
+            for t in range(L):
+                x[k, t] += W[k, j, t] * x[j, t]
+        for t in range(L):
+            x[k, t] /= W[k, k, t]
+            total[t] += x[k, t]
+        if total.max() > 1e150:
+            for t in range(L):
+                for j in range(k + 1):
+                    x[j, t] /= total[t]
+                total[t] = 1.0
+    for k in range(n):
+        for t in range(L):
+            x[k, t] /= total[t]
+
+
+@jit
+def _even_out(A: Array, x: Array) -> None:
+    """One Jacobi step in double precision, as in `gth_long`."""
+    n, L = x.shape
+    inflow = np.zeros((n, L))
+    outflow = np.zeros((n, L))
+    for i in range(n):
+        for j in range(n):
+            for t in range(L):
+                rate = np.float64(A[i, j, t])
+                inflow[i, t] += rate * x[j, t]
+                outflow[j, t] += rate
+    total = np.zeros(L)
+    for i in range(n):
+        for t in range(L):
+            if outflow[i, t] > 0:  # else padding, or the only word
+                x[i, t] = inflow[i, t] / outflow[i, t]
+            total[t] += x[i, t]
+    for i in range(n):
+        for t in range(L):
+            x[i, t] /= total[t]
+
+
+@jit
+def adjoint_short(
+    first: int,
+    last: int,
+    order: Array,
+    groups: Array,
+    grad: Array,
+    factors: Array,
+    mask: Array,
+    grad_edges: Array,
+    top: int,
+    huge: float,
+    limit: float,
+) -> None:
+    """Write ∂ℓ/∂A of the groups ``first`` to ``last - 1``."""
+    words = mask.shape[1]
+    for group in range(first, last):
+        texts = order[groups[group] : groups[group + 1]]
+        L = len(texts)
+        used = np.empty((L, words), np.int64)
+        counts = np.empty(L, np.int64)
+        for t in range(L):
+            counts[t] = used_words(mask[texts[t]], used[t])
+        n = counts[L - 1]
+        if n == 0:
+            continue
+        W = _block(factors, groups[group], n, L)
+        gamma = np.zeros((n, L))
+        for t in range(L):
+            for a in range(counts[t]):
+                gamma[a, t] = grad[texts[t], used[t, a]]
+        alpha = np.empty((n, L))
+        _balance(W, alpha)  # not the rounded weights: see `gth_long`
+        u = np.empty((n, L))
+        _adjoint(W, alpha, gamma, u, huge)
+        _slopes(u, alpha, texts, used, counts, W[0, 0], grad_edges, top, limit)
+
+
+@jit
+def _adjoint(W: Array, alpha: Array, gamma: Array, u: Array, huge: float) -> None:
+    """Solve Kᵀu = γ - (γᵀα)1 with the factors of K, u_0 = 0, as in `gth_long`."""
+    n, L = alpha.shape
+    mean = np.zeros(L)
+    for k in range(n):
+        for t in range(L):
+            mean[t] += gamma[k, t] * alpha[k, t]
+    q = np.zeros((n, L))
+    u[0] = 0.0
+    for k in range(n - 1, 0, -1):
+        for t in range(L):
+            u[k, t] = within((gamma[k, t] - mean[t] + q[k, t]) / W[k, k, t], huge)
+        for j in range(k):
+            for t in range(L):
+                q[j, t] += W[k, j, t] * u[k, t]
+    for i in range(n):
+        for k in range(i + 1, n):
+            for t in range(L):
+                u[k, t] += W[i, k, t] * u[i, t]
+
+
+@jit
+def _slopes(
+    u: Array,
+    alpha: Array,
+    texts: Array,
+    used: Array,
+    counts: Array,
+    exponents: Array,
+    G: Array,
+    top: int,
+    limit: float,
+) -> None:
+    """G_ij = (u_i - u_j) α_j, with the scale of the rates taken back."""
+    height = np.empty(u.shape[0])
+    weight = np.empty(u.shape[0])
+    for t in range(len(texts)):
+        text, m = texts[t], counts[t]
+        if np.isnan(exponents[t]):
+            half = rest = np.nan
+        else:
+            shift = top - int(exponents[t])
+            half = math.ldexp(1.0, shift // 2)
+            rest = math.ldexp(1.0, shift - shift // 2)
+        for a in range(m):
+            height[a] = u[a, t] * half
+            weight[a] = alpha[a, t] * rest
+        start = used[t, 0]
+        if m and used[t, m - 1] - start == m - 1:
+            whole = G[text][start : start + m]
+            for a in range(m):
+                here = height[a]
+                row = whole[a][start : start + m]
+                for b in range(m):
+                    row[b] = (here - height[b]) * weight[b]
+        else:
+            for a in range(m):
+                for b in range(m):
+                    slope = (height[a] - height[b]) * weight[b]
+                    G[text, used[t, a], used[t, b]] = slope

@@ -1,0 +1,26 @@
+"""Random graphs for tests."""
+
+import torch
+from torch import Tensor
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+def random_edges(*shape: int, seed: int = 0, low: float = 0.05) -> Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    return low + torch.rand(*shape, generator=rng, dtype=torch.float64)
+
+
+def softmax_edges(*shape: int, std: float, seed: int = 0) -> Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    scores = torch.randn(*shape, generator=rng, dtype=torch.float64)
+    return (std * scores).softmax(-2)
+
+
+def random_mask(*shape: int, seed: int = 0) -> Tensor:
+    """Holes, left padding and right padding; the first text has no words at all."""
+    rng = torch.Generator().manual_seed(seed)
+    mask = torch.rand(*shape, generator=rng) < 0.7
+    mask[0] = False
+    mask[1:, shape[-1] // 2] = True
+    return mask

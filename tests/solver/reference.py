@@ -1,0 +1,87 @@
+"""Slow and obvious counterparts of the solvers. Imports nothing from src/."""
+
+import mpmath
+import numpy as np
+
+
+def stationary_by_eig(edges: np.ndarray) -> np.ndarray:
+    """Null vector of diag(1'A) - A for one (N, N) matrix."""
+    values, vectors = np.linalg.eig(np.diag(edges.sum(0)) - edges)
+    x = vectors[:, np.argmin(abs(values))].real
+    return x / x.sum()
+
+
+def stationary_in_80_digits(edges: np.ndarray) -> np.ndarray:
+    """The same by Gaussian elimination with 80 digits."""
+    n = len(edges)
+    with mpmath.workdps(80):
+        K = mpmath.matrix(n, n)
+        for j in range(n):
+            for i in range(n):
+                if i != j:
+                    K[i, j] = -mpmath.mpf(float(edges[i, j]))
+                    K[j, j] += mpmath.mpf(float(edges[i, j]))
+        rhs = mpmath.matrix(n, 1)
+        for j in range(n):  # one balance equation is redundant: take the sum instead
+            K[n - 1, j] = 1
+        rhs[n - 1] = 1
+        return np.array([float(value) for value in mpmath.lu_solve(K, rhs)])
+
+
+def gradient_by_differences(function, edges: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    """d(grad . function(edges)) / d(edges), one central difference for each entry."""
+    slope = np.zeros_like(edges)
+    for i, j in np.ndindex(edges.shape):
+        if i == j:
+            continue
+        step = 1e-4 * edges[i, j]
+        up, down = edges.copy(), edges.copy()
+        up[i, j] += step
+        down[i, j] -= step
+        slope[i, j] = grad @ (function(up) - function(down)) / (up[i, j] - down[i, j])
+    return slope
+
+
+def power_iteration(edges: np.ndarray, tol: float, max_steps: int):
+    """The paper's Algorithm 1, word by word; returns alpha, theta and the steps."""
+    y = np.ones(len(edges), edges.dtype)
+    for step in range(1, max_steps + 1):
+        alpha = y / np.sqrt((y * y).sum())
+        y = edges @ alpha
+        theta = alpha @ y
+        if np.sqrt(((y - theta * alpha) ** 2).sum()) <= tol * abs(theta):
+            break
+    return alpha, theta, step
+
+
+def kmr_sequential(players: int, p: float, epsilon: float) -> np.ndarray:
+    """Edges (from j to i) of the Kandori-Mailath-Rob chain, one revision at a time.
+
+    States count the players of action 1. A reviser plays at random with probability
+    epsilon, else replies best to the others, of whom a share p must play 1 to copy them.
+    """
+    N = players
+    P = np.zeros((N + 1, N + 1))
+
+    def reply(share: float) -> float:
+        best = 1.0 if share > p else 0.5 if share == p else 0.0
+        return epsilon / 2 + (1 - epsilon) * best
+
+    for n in range(N + 1):
+        if n < N:
+            P[n + 1, n] = (N - n) / N * reply(n / (N - 1))
+        if n > 0:
+            P[n - 1, n] = n / N * (1 - reply((n - 1) / (N - 1)))
+        P[n, n] = 1 - P[:, n].sum()
+    return P
+
+
+def nearly_decomposable(blocks: int, size: int, link: float) -> np.ndarray:
+    """Random positive blocks that hardly touch; columns sum to one."""
+    rng = np.random.default_rng(0)
+    n = blocks * size
+    edges = link * (0.5 + rng.random((n, n)))
+    for b in range(blocks):
+        part = slice(b * size, (b + 1) * size)
+        edges[part, part] = 0.1 + rng.random((size, size))
+    return edges / edges.sum(0)

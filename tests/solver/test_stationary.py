@@ -1,0 +1,323 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from quantecon.markov.gth_solve import gth_solve
+from solver.graphs import HALVES, random_edges, random_mask, softmax_edges
+from solver.reference import (
+    gradient_by_differences,
+    kmr_sequential,
+    nearly_decomposable,
+    stationary_by_eig,
+    stationary_in_80_digits,
+)
+from torch.autograd import gradcheck
+
+from perron import stationary
+from perron.solver import gth_cpu
+
+quick = settings(
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+BOUND = {torch.float64: 1e-12, torch.float32: 5e-6}
+
+
+def worst_relative_error(got: torch.Tensor, want: np.ndarray) -> float:
+    """Entry by entry, over the entries that the dtype can hold at full precision."""
+    held = want > torch.finfo(got.dtype).tiny
+    return float((abs(got.double().numpy() - want)[held] / want[held]).max())
+
+
+# By hand
+
+
+def test_two_nodes_by_hand(kernel):
+    a, b = 0.3, 0.7  # 0 -> 1 at rate a, 1 -> 0 at rate b
+    edges = torch.tensor([[0.0, b], [a, 0.0]], dtype=torch.float64)
+    want = torch.tensor([b, a], dtype=torch.float64) / (a + b)
+    torch.testing.assert_close(stationary(edges), want)
+
+
+def test_three_nodes_in_a_ring_by_hand(kernel):
+    # 0 -> 1 -> 2 -> 0 at rates 1, 2, 4: the time spent is inverse to the rate.
+    edges = torch.tensor([[0.0, 0, 4], [1, 0, 0], [0, 2, 0]], dtype=torch.float64)
+    want = torch.tensor([4.0, 2, 1], dtype=torch.float64) / 7
+    torch.testing.assert_close(stationary(edges), want)
+
+
+def test_one_word_has_all_the_weight_and_no_gradient(kernel):
+    edges = torch.tensor([[[0.3]]], requires_grad=True)
+    weights = stationary(edges)
+    weights.sum().backward()
+    assert weights.tolist() == [[1.0]]
+    assert edges.grad.tolist() == [[[0.0]]]
+
+
+def test_l2_has_unit_length_and_the_same_direction(kernel):
+    edges = random_edges(3, 5, 5)
+    weights = stationary(edges, norm="l2")
+    torch.testing.assert_close(weights.norm(dim=-1), torch.ones(3).double())
+    torch.testing.assert_close(
+        weights / weights.sum(-1, keepdim=True), stationary(edges)
+    )
+
+
+# Against references
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+def test_matches_dense_eigenvectors(kernel, n):
+    edges = random_edges(3, n, n)
+    want = np.stack([stationary_by_eig(e) for e in edges.numpy()])
+    np.testing.assert_allclose(stationary(edges).numpy(), want, atol=1e-10)
+
+
+HARD_CHAINS = {
+    "kmr 27": kmr_sequential(27, 1 / 3, 1e-2),
+    "kmr 3": kmr_sequential(3, 1 / 3, 1e-14),
+    "blocks 1e-6": nearly_decomposable(3, 5, 1e-6),
+    "blocks 1e-13": nearly_decomposable(4, 4, 1e-13),
+    **{
+        f"std {std} n {n}": softmax_edges(n, n, std=std).numpy()
+        for std in (1, 3, 8, 20)
+        for n in (2, 7, 24)
+    },
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", HARD_CHAINS)
+def test_every_entry_of_hard_chains_is_right_to_80_digits(kernel, name, dtype):
+    edges = torch.from_numpy(HARD_CHAINS[name]).to(dtype)
+    want = stationary_in_80_digits(edges.double().numpy())
+    assert worst_relative_error(stationary(edges), want) <= BOUND[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("std", [1, 3, 8, 20])
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 64, 65, 400])
+def test_every_entry_agrees_with_quantecon(kernel, n, std, dtype):
+    edges = softmax_edges(n, n, std=std, seed=n).to(dtype)
+    want = gth_solve(edges.double().numpy().T)
+    assert worst_relative_error(stationary(edges), want) <= BOUND[dtype]
+
+
+@pytest.mark.parametrize("std", [1, 8])
+def test_gradient_agrees_with_differences_of_quantecon(kernel, std):
+    edges = softmax_edges(6, 6, std=std)
+    grad = torch.randn(6, dtype=torch.float64)
+    want = gradient_by_differences(lambda A: gth_solve(A.T), edges.numpy(), grad.numpy())
+    edges.requires_grad_()
+    stationary(edges).backward(grad)
+    error = abs(edges.grad.numpy() - want) / abs(want).max()
+    assert error.max() < 1e-6
+
+
+@pytest.mark.parametrize("std", [1, 8])
+@pytest.mark.parametrize("n", [20, 100])
+def test_float32_gradient_is_as_right_as_float32_can_be(kernel, n, std):
+    edges = softmax_edges(20, n, n, std=std).float()
+    grad = torch.randn(20, n)
+    slopes = []
+    for dtype in (torch.float32, torch.float64):
+        moved = edges.to(dtype).requires_grad_()
+        stationary(moved).backward(grad.to(dtype))
+        slopes.append(moved.grad.double())
+    error = (slopes[0] - slopes[1]).abs().amax((1, 2)) / slopes[1].abs().amax((1, 2))
+    # 16 units of float32 rounding. A dense solve loses up to all digits here.
+    assert error.max() < 2e-6
+
+
+# Invariants
+
+
+@quick
+@given(n=st.integers(1, 12), seed=st.integers(0, 9999))
+def test_relabelling_the_nodes_relabels_the_answer(kernel, n, seed):
+    edges = random_edges(n, n, seed=seed)
+    x = stationary(edges)
+    assert (x > 0).all()
+    torch.testing.assert_close(x.sum().item(), 1.0)
+    perm = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(stationary(edges[perm][:, perm]), x[perm])
+
+
+@quick
+@given(n=st.integers(2, 12), seed=st.integers(0, 9999), factor=st.floats(1e-6, 1e6))
+def test_walking_away_faster_shortens_the_stay_in_proportion(kernel, n, seed, factor):
+    edges = random_edges(n, n, seed=seed)
+    faster = edges.clone()
+    faster[:, 0] *= factor
+    want = stationary(edges)
+    want[0] /= factor
+    torch.testing.assert_close(stationary(faster), want / want.sum())
+
+
+@quick
+@given(n=st.integers(1, 9), seed=st.integers(0, 9999))
+def test_the_diagonal_plays_no_part(kernel, n, seed):
+    edges = random_edges(n, n, seed=seed)
+    other = edges.clone().fill_diagonal_(-torch.inf)
+    assert torch.equal(stationary(edges), stationary(other))
+
+
+@quick
+@given(seed=st.integers(0, 9999), exponent=st.integers(-120, 120))
+def test_the_unit_of_the_rates_plays_no_part(kernel, seed, exponent):
+    edges = random_edges(9, 5, 5, seed=seed).float()
+    assert torch.equal(stationary(torch.ldexp(edges, torch.tensor(exponent))), stationary(edges))
+
+
+@quick
+@given(n=st.integers(2, 9), seed=st.integers(0, 9999))
+def test_masked_words_weigh_nothing_and_influence_nothing(kernel, n, seed):
+    edges = random_edges(4, n, n, seed=seed)
+    mask = random_mask(4, n, seed=seed)
+    poisoned = edges.masked_fill(~(mask[:, None] & mask[..., None]), torch.nan)
+    weights = stationary(poisoned.requires_grad_(), mask)
+    weights.square().sum().backward()
+    assert (weights[~mask] == 0).all()
+    for text in range(4):
+        used = mask[text].nonzero().squeeze(-1)
+        alone = edges[text][used][:, used].requires_grad_()
+        weights_alone = stationary(alone)
+        weights_alone.square().sum().backward()
+        torch.testing.assert_close(weights[text][used], weights_alone)
+        slope = poisoned.grad[text]
+        torch.testing.assert_close(slope[used][:, used], alone.grad)
+        assert (slope[~mask[text]] == 0).all()
+        assert (slope[:, ~mask[text]] == 0).all()
+
+
+# Gradients
+
+
+def test_gradcheck(kernel):
+    edges = random_edges(2, 9, 4, 4).requires_grad_()
+    mask = random_mask(18, 4).view(2, 9, 4)
+    assert gradcheck(stationary, (edges,))
+    assert gradcheck(lambda e: stationary(e, mask, norm="l2"), (edges,))
+
+
+def test_gradcheck_notices_a_wrong_backward(kernel, monkeypatch):
+    right = gth_cpu.backward
+    monkeypatch.setattr(gth_cpu, "backward", lambda *a: 1.01 * right(*a))
+    edges = random_edges(3, 3).requires_grad_()
+    assert not gradcheck(stationary, (edges,), raise_exception=False)
+
+
+def test_second_derivative_is_refused_with_the_remedy(kernel):
+    edges = random_edges(3, 3).requires_grad_()
+    (slope,) = torch.autograd.grad(stationary(edges)[0], edges, create_graph=True)
+    with pytest.raises(RuntimeError, match='gradient="unrolled"'):
+        slope.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("std", [100, 1e4])
+def test_gradient_to_the_scores_is_finite_however_large_they_are(kernel, std, dtype):
+    scores = (std * torch.randn(12, 9, 9)).to(dtype).requires_grad_()
+    weights = stationary(scores.softmax(-2))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(12, dtype=dtype))
+    (weights @ torch.randn(9, dtype=dtype)).sum().backward()
+    assert scores.grad.isfinite().all()
+
+
+# What comes in
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_precision_comes_in_and_goes_out(kernel, dtype):
+    edges = random_edges(9, 6, 6).to(dtype).requires_grad_()
+    weights = stationary(edges)
+    weights.square().sum().backward()
+    assert weights.dtype == edges.grad.dtype == dtype
+    inside = stationary(edges.detach().float())
+    assert torch.equal(weights, inside.to(dtype))
+
+
+@pytest.mark.parametrize("flaw", [torch.nan, torch.inf, -1.0])
+def test_a_flaw_in_one_text_stays_in_that_text(kernel, flaw):
+    edges = random_edges(10, 5, 5)
+    whole = stationary(edges)
+    edges[3, 1, 2] = flaw
+    edges.requires_grad_()
+    weights = stationary(edges)
+    weights.square().sum().backward()
+    assert weights[3].isnan().all()
+    assert edges.grad[3].isnan().any()
+    others = torch.arange(10) != 3
+    assert torch.equal(weights[others], whole[others])
+    assert edges.grad[others].isfinite().all()
+
+
+def test_a_text_with_no_words_has_no_weights_and_no_gradient(kernel):
+    edges = random_edges(9, 4, 4).requires_grad_()
+    mask = torch.ones(9, 4, dtype=torch.bool)
+    mask[5] = False
+    weights = stationary(edges, mask)
+    weights.square().sum().backward()
+    assert (weights[5] == 0).all()
+    assert (edges.grad[5] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 5, 5), (2, 0, 0), (0, 0, 0)])
+def test_an_empty_batch_works(kernel, shape):
+    edges = torch.rand(shape, requires_grad=True)
+    weights = stationary(edges)
+    weights.sum().backward()
+    assert weights.shape == shape[:-1]
+    assert edges.grad.shape == shape
+
+
+def test_non_contiguous_and_expanded_inputs_work(kernel):
+    edges = random_edges(2, 4, 4, 9)
+    turned = edges.permute(0, 3, 2, 1)  # (2, 9, 4, 4)
+    assert torch.equal(stationary(turned), stationary(turned.contiguous()))
+    spread = edges[0, :, :, 0].expand(10, 4, 4)
+    torch.testing.assert_close(stationary(spread), stationary(spread.contiguous()))
+    mask = torch.tensor([True, False, True, True])
+    assert torch.equal(
+        stationary(turned, mask), stationary(turned, mask.expand(2, 9, 4).contiguous())
+    )
+
+
+def test_parts_that_no_edge_joins_are_joined_by_a_vanishing_one(kernel):
+    absorbing = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0, 0.5, 1]])
+    torch.testing.assert_close(stationary(absorbing.mT.mT), torch.tensor([0.0, 0, 1]))
+    apart = torch.block_diag(*[torch.tensor([[0.0, 1], [1, 0]])] * 2)
+    torch.testing.assert_close(stationary(apart), torch.full((4,), 0.25))
+
+
+def test_inputs_are_left_alone(kernel):
+    edges, mask = random_edges(9, 5, 5), random_mask(9, 5)
+    before = edges.clone(), mask.clone()
+    stationary(edges.requires_grad_(), mask).sum().backward()
+    assert torch.equal(edges, before[0])
+    assert torch.equal(mask, before[1])
+
+
+@pytest.mark.parametrize(
+    ("edges", "mask", "norm", "message"),
+    [
+        (torch.rand(3), None, "sum", r"edges must have shape .* came as \(3,\)"),
+        (torch.rand(3, 4), None, "sum", r"edges must have shape .* came as \(3, 4\)"),
+        (torch.ones(3, 3).long(), None, "sum", r"floating point.*torch\.int64"),
+        (torch.rand(3, 3), torch.ones(3), "sum", r"mask must be bool.*torch\.float32"),
+        (
+            torch.rand(2, 3, 3),
+            torch.ones(2, 4, dtype=torch.bool),
+            "sum",
+            r"mask must have shape \(2, 3\).*came as \(2, 4\)",
+        ),
+        (torch.rand(3, 3), None, "max", r'norm must be "sum" or "l2".*\'max\''),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_came(edges, mask, norm, message):
+    with pytest.raises(ValueError, match=message):
+        stationary(edges, mask, norm=norm)
