@@ -28,6 +28,36 @@ def stationary_in_80_digits(edges: np.ndarray) -> np.ndarray:
         return np.array([float(value) for value in mpmath.lu_solve(K, rhs)])
 
 
+def score_gradient_in_80_digits(edges: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    """d(grad . x) / d(log edges), off the diagonal, by the adjoint with 80 digits."""
+    n = len(edges)
+    with mpmath.workdps(80):
+        A = mpmath.matrix(n, n)
+        K = mpmath.matrix(n, n)
+        for i, j in np.ndindex(n, n):
+            if i != j:
+                A[i, j] = mpmath.mpf(float(edges[i, j]))
+                K[i, j] -= A[i, j]
+                K[j, j] += A[i, j]
+        M = K.copy()
+        rhs = mpmath.matrix(n, 1)
+        rhs[n - 1] = 1
+        for j in range(n):
+            M[n - 1, j] = 1
+        x = mpmath.lu_solve(M, rhs)
+        gamma = [mpmath.mpf(float(value)) for value in grad]
+        mean = sum(gamma[i] * x[i] for i in range(n))
+        M = K.T.copy()
+        for i in range(n):
+            rhs[i] = gamma[i] - mean
+        for j in range(n):  # u_0 = 0 instead of a redundant equation
+            M[0, j] = int(j == 0)
+        rhs[0] = 0
+        u = mpmath.lu_solve(M, rhs)
+        slope = [[A[i, j] * x[j] * (u[i] - u[j]) for j in range(n)] for i in range(n)]
+        return np.array([[float(value) for value in row] for row in slope])
+
+
 def gradient_by_differences(function, edges: np.ndarray, grad: np.ndarray) -> np.ndarray:
     """d(grad . function(edges)) / d(edges), one central difference for each entry."""
     slope = np.zeros_like(edges)

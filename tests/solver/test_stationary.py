@@ -9,6 +9,7 @@ from solver.reference import (
     gradient_by_differences,
     kmr_sequential,
     nearly_decomposable,
+    score_gradient_in_80_digits,
     stationary_by_eig,
     stationary_in_80_digits,
 )
@@ -107,30 +108,27 @@ def test_every_entry_agrees_with_quantecon(kernel, n, std, dtype):
     assert worst_relative_error(stationary(edges), want) <= BOUND[dtype]
 
 
-@pytest.mark.parametrize("std", [1, 8])
-def test_gradient_agrees_with_differences_of_quantecon(kernel, std):
-    edges = softmax_edges(6, 6, std=std)
+def test_gradient_agrees_with_differences_of_quantecon(kernel):
+    edges = softmax_edges(6, 6, std=1)
     grad = torch.randn(6, dtype=torch.float64)
     want = gradient_by_differences(lambda A: gth_solve(A.T), edges.numpy(), grad.numpy())
     edges.requires_grad_()
     stationary(edges).backward(grad)
-    error = abs(edges.grad.numpy() - want) / abs(want).max()
-    assert error.max() < 1e-6
+    np.testing.assert_allclose(edges.grad.numpy(), want, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("std", [1, 8])
-@pytest.mark.parametrize("n", [20, 100])
-def test_float32_gradient_is_as_right_as_float32_can_be(kernel, n, std):
-    edges = softmax_edges(20, n, n, std=std).float()
-    grad = torch.randn(20, n)
-    slopes = []
-    for dtype in (torch.float32, torch.float64):
-        moved = edges.to(dtype).requires_grad_()
-        stationary(moved).backward(grad.to(dtype))
-        slopes.append(moved.grad.double())
-    error = (slopes[0] - slopes[1]).abs().amax((1, 2)) / slopes[1].abs().amax((1, 2))
-    # 16 units of float32 rounding. A dense solve loses up to all digits here.
-    assert error.max() < 2e-6
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", HARD_CHAINS)
+def test_gradient_of_hard_chains_is_right_to_80_digits(kernel, name, dtype):
+    edges = torch.from_numpy(HARD_CHAINS[name]).to(dtype)
+    grad = torch.randn(len(edges), dtype=dtype)
+    want = score_gradient_in_80_digits(edges.double().numpy(), grad.double().numpy())
+    edges.requires_grad_()
+    stationary(edges).backward(grad)
+    got = (edges.double() * edges.grad.double()).detach().numpy()  # to log edges
+    # The gradient to the logarithms is of the order of the incoming one, however near
+    # the graph is to falling apart; each entry is right on that scale.
+    assert abs(got - want).max() <= BOUND[dtype] * abs(want).max()
 
 
 # Invariants
@@ -179,12 +177,13 @@ def test_masked_words_weigh_nothing_and_influence_nothing(kernel, n, seed):
     edges = random_edges(4, n, n, seed=seed)
     mask = random_mask(4, n, seed=seed)
     poisoned = edges.masked_fill(~(mask[:, None] & mask[..., None]), torch.nan)
-    weights = stationary(poisoned.requires_grad_(), mask)
+    poisoned.requires_grad_()
+    weights = stationary(poisoned, mask)
     weights.square().sum().backward()
     assert (weights[~mask] == 0).all()
     for text in range(4):
         used = mask[text].nonzero().squeeze(-1)
-        alone = edges[text][used][:, used].requires_grad_()
+        alone = edges[text][used][:, used].clone().requires_grad_()
         weights_alone = stationary(alone)
         weights_alone.square().sum().backward()
         torch.testing.assert_close(weights[text][used], weights_alone)
@@ -226,6 +225,7 @@ def test_gradient_to_the_scores_is_finite_however_large_they_are(kernel, std, dt
     torch.testing.assert_close(weights.sum(-1), torch.ones(12, dtype=dtype))
     (weights @ torch.randn(9, dtype=dtype)).sum().backward()
     assert scores.grad.isfinite().all()
+    assert scores.grad.abs().max() < 10
 
 
 # What comes in
@@ -287,11 +287,18 @@ def test_non_contiguous_and_expanded_inputs_work(kernel):
     )
 
 
-def test_parts_that_no_edge_joins_are_joined_by_a_vanishing_one(kernel):
+def test_zeros_that_leave_one_way_to_balance_give_it(kernel):
     absorbing = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0, 0.5, 1]])
-    torch.testing.assert_close(stationary(absorbing.mT.mT), torch.tensor([0.0, 0, 1]))
-    apart = torch.block_diag(*[torch.tensor([[0.0, 1], [1, 0]])] * 2)
-    torch.testing.assert_close(stationary(apart), torch.full((4,), 0.25))
+    torch.testing.assert_close(stationary(absorbing), torch.tensor([0.0, 0, 1]))
+    reversed_order = absorbing.flip(0, 1)
+    torch.testing.assert_close(stationary(reversed_order), torch.tensor([1.0, 0, 0]))
+
+
+def test_zeros_that_leave_many_ways_to_balance_give_one_of_them(kernel):
+    edges = torch.block_diag(torch.eye(1), *[torch.tensor([[0.4, 0.3], [0.6, 0.7]])] * 2)
+    weights = stationary(edges)
+    torch.testing.assert_close(edges @ weights, weights)
+    torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
 
 
 def test_inputs_are_left_alone(kernel):
@@ -303,21 +310,19 @@ def test_inputs_are_left_alone(kernel):
 
 
 @pytest.mark.parametrize(
-    ("edges", "mask", "norm", "message"),
+    ("edges", "mask", "message"),
     [
-        (torch.rand(3), None, "sum", r"edges must have shape .* came as \(3,\)"),
-        (torch.rand(3, 4), None, "sum", r"edges must have shape .* came as \(3, 4\)"),
-        (torch.ones(3, 3).long(), None, "sum", r"floating point.*torch\.int64"),
-        (torch.rand(3, 3), torch.ones(3), "sum", r"mask must be bool.*torch\.float32"),
+        (torch.rand(3), None, r"edges must have shape .* came as \(3,\)"),
+        (torch.rand(3, 4), None, r"edges must have shape .* came as \(3, 4\)"),
+        (torch.ones(3, 3).long(), None, r"floating point.*torch\.int64"),
+        (torch.rand(3, 3), torch.ones(3), r"mask must be bool.*torch\.float32"),
         (
             torch.rand(2, 3, 3),
             torch.ones(2, 4, dtype=torch.bool),
-            "sum",
             r"mask must have shape \(2, 3\).*came as \(2, 4\)",
         ),
-        (torch.rand(3, 3), None, "max", r'norm must be "sum" or "l2".*\'max\''),
     ],
 )
-def test_a_wrong_argument_is_refused_with_what_came(edges, mask, norm, message):
+def test_a_wrong_argument_is_refused_with_what_came(edges, mask, message):
     with pytest.raises(ValueError, match=message):
-        stationary(edges, mask, norm=norm)
+        stationary(edges, mask)

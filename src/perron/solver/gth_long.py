@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from perron.solver.compiled import Array, jit, used_words, within
+from perron.solver.compiled import (
+    Array,
+    jit,
+    lost,
+    used_words,
+    within,
+    write_slopes,
+)
 
 # Rows eliminated before the rest is updated: 8 rows of 400 words stay in the
 # first-level cache. 4 and 16 were within 10 % of it from N = 50 to N = 400.
@@ -56,7 +63,7 @@ def solve_long(
             weights[text, used[a]] = x[a]
 
 
-@jit(regroup_sums=True)
+@jit
 def _pack(edges: Array, used: Array, A: Array) -> float:
     """Copy the rates between the words in use to A; return their sum.
 
@@ -83,7 +90,7 @@ def _pack(edges: Array, used: Array, A: Array) -> float:
     return total if flaws == 0 else np.inf
 
 
-@jit(regroup_sums=True)
+@jit
 def _scale(A: Array, W: Array, n: int, shift: int, floor: Any) -> None:
     """A *= 2**shift, in two factors because one may be out of range; W = A."""
     half = A.dtype.type(math.ldexp(1.0, shift // 2))
@@ -218,71 +225,94 @@ def adjoint_long(
     """Write ∂ℓ/∂A of the texts ``first`` to ``last - 1``."""
     words = mask.shape[1]
     used = np.empty(words, np.int64)
-    alpha = np.empty(words)
     gamma = np.empty(words)
-    u = np.empty(words)
-    row = np.empty(words)
+    solution = np.empty((3, words))
+    P = np.empty((words, words), factors.dtype)
     for text in range(first, last):
         n = used_words(mask[text], used)
         if n == 0:
             continue
-        G = grad_edges[text]
-        W = factors[text]
-        if np.isnan(W[0, 0]):
-            for a in range(n):
-                row[a] = np.nan
-                _write_row(row, used[a], used[:n], G)
-            continue
         for a in range(n):
             gamma[a] = grad[text, used[a]]
+        W = factors[text]
+        u, rest, alpha = solution[0], solution[1], solution[2]
         # Not the rounded weights: only the α of these very factors makes γ - (γᵀα)1
         # orthogonal to α, and in a nearly disconnected graph u magnifies the rest.
         _balance(W, n, alpha)
-        _adjoint(W, n, alpha, gamma, u, huge)
-        shift = top - int(W[0, 0])
-        half = math.ldexp(1.0, shift // 2)
-        rest = math.ldexp(1.0, shift - shift // 2)
-        for a in range(n):
-            u[a] *= half
-            alpha[a] *= rest
-        for a in range(n):
-            for b in range(n):
-                row[b] = within((u[a] - u[b]) * alpha[b], limit)
-            _write_row(row, used[a], used[:n], G)
+        _turn(W, n, P)
+        _adjoint(W, P, n, alpha, gamma, u, rest, huge)
+        shift = top - W[0, 0]
+        write_slopes(solution[:, :n], used[:n], shift, limit, grad_edges[text])
+
+
+@jit
+def _turn(W: Array, n: int, P: Array) -> None:
+    """P[k, i] = W[i, k] for i < k, in tiles that fit the cache."""
+    for row in range(0, n, 8):
+        for column in range(row, n, 8):
+            for k in range(column, min(column + 8, n)):
+                for i in range(row, min(row + 8, n)):
+                    P[k, i] = W[i, k]
 
 
 @jit(regroup_sums=True)
 def _adjoint(
-    W: Array, n: int, alpha: Array, gamma: Array, u: Array, huge: float
+    W: Array,
+    P: Array,
+    n: int,
+    alpha: Array,
+    gamma: Array,
+    u: Array,
+    rest: Array,
+    huge: float,
 ) -> None:
     """Solve Kᵀu = γ - (γᵀα)1 with the factors of K, u_0 = 0.
 
     Down: c_k = (γ_k - γᵀα + q_k) / s_k;  q_j += W_kj c_k for j < k.
     Up:   u_k = c_k + Σ_{i<k} P_ik u_i.
+
+    Where a graph nearly falls apart, the u of each part has a large level of its own, on
+    which the differences that make up the gradient would drown. Therefore the way up
+    first finds the level, then what is off it, and returns u in two pieces, u + rest.
+    And γ is taken relative to that of the heaviest word, whose own difference to the
+    mean would otherwise be lost where this word has nearly all the weight.
     """
     mean = 0.0
+    chief = gamma[np.argmax(alpha[:n])]
     for k in range(n):
+        gamma[k] -= chief
         mean += gamma[k] * alpha[k]
     q = np.zeros(n)
-    u[0] = 0.0
     for k in range(n - 1, 0, -1):
         c = within((gamma[k] - mean + q[k]) / W[k, k], huge)
         u[k] = c
         for j in range(k):
             q[j] += W[k, j] * c
-    for i in range(n):
-        rise = u[i]
-        for k in range(i + 1, n):
-            u[k] += W[i, k] * rise
+    u[0] = 0.0
+    rest[0] = 0.0
+    for k in range(1, n):
+        total = 0.0
+        near = 0.0
+        for i in range(k):
+            total += P[k, i]
+            near += P[k, i] * u[i]
+        near /= total
+        off = _off_level(P[k], k, u, rest, near)
+        small = off / total + u[k]
+        u[k] = near + small
+        rest[k] = lost(near, small)
 
 
-@jit(regroup_sums=True)
-def _write_row(row: Array, i: int, used: Array, G: Array) -> None:
-    n = len(used)
-    start = used[0]
-    if used[n - 1] - start == n - 1:
-        for b in range(n):
-            G[i, start + b] = row[b]
-    else:
-        for b in range(n):
-            G[i, used[b]] = row[b]
+@jit
+def _off_level(P: Array, k: int, u: Array, rest: Array, near: float) -> float:
+    """Σ_{i<k} P_i ((u_i - near) + rest_i), with the brackets as they stand."""
+    a = b = c = d = 0.0
+    whole = k - k % 4
+    for i in range(0, whole, 4):
+        a += P[i] * ((u[i] - near) + rest[i])
+        b += P[i + 1] * ((u[i + 1] - near) + rest[i + 1])
+        c += P[i + 2] * ((u[i + 2] - near) + rest[i + 2])
+        d += P[i + 3] * ((u[i + 3] - near) + rest[i + 3])
+    for i in range(whole, k):
+        a += P[i] * ((u[i] - near) + rest[i])
+    return (a + b) + (c + d)

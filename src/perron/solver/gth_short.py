@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from perron.solver.compiled import Array, jit, used_words, within
+from perron.solver.compiled import (
+    Array,
+    jit,
+    lost,
+    used_words,
+    within,
+    write_slopes,
+)
 
 
 @jit
@@ -236,6 +243,7 @@ def adjoint_short(
 ) -> None:
     """Write ∂ℓ/∂A of the groups ``first`` to ``last - 1``."""
     words = mask.shape[1]
+    column = np.empty((3, words))
     for group in range(first, last):
         texts = order[groups[group] : groups[group + 1]]
         L = len(texts)
@@ -254,68 +262,62 @@ def adjoint_short(
         alpha = np.empty((n, L))
         _balance(W, alpha)  # not the rounded weights: see `gth_long`
         u = np.empty((n, L))
-        _adjoint(W, alpha, gamma, u, huge)
-        _slopes(u, alpha, texts, used, counts, W[0, 0], grad_edges, top, limit)
+        rest = np.empty((n, L))
+        _adjoint(W, alpha, gamma, u, rest, huge)
+        for t in range(L):
+            m = counts[t]
+            for a in range(m):
+                column[0, a] = u[a, t]
+                column[1, a] = rest[a, t]
+                column[2, a] = alpha[a, t]
+            write_slopes(
+                column[:, :m],
+                used[t, :m],
+                top - W[0, 0, t],
+                limit,
+                grad_edges[texts[t]],
+            )
 
 
 @jit
-def _adjoint(W: Array, alpha: Array, gamma: Array, u: Array, huge: float) -> None:
-    """Solve Kᵀu = γ - (γᵀα)1 with the factors of K, u_0 = 0, as in `gth_long`."""
+def _adjoint(
+    W: Array, alpha: Array, gamma: Array, u: Array, rest: Array, huge: float
+) -> None:
+    """Solve Kᵀu = γ - (γᵀα)1 for u + rest with the factors of K, as in `gth_long`."""
     n, L = alpha.shape
     mean = np.zeros(L)
-    for k in range(n):
-        for t in range(L):
+    for t in range(L):
+        chief = gamma[np.argmax(alpha[:, t]), t]
+        for k in range(n):
+            gamma[k, t] -= chief
             mean[t] += gamma[k, t] * alpha[k, t]
     q = np.zeros((n, L))
-    u[0] = 0.0
     for k in range(n - 1, 0, -1):
         for t in range(L):
             u[k, t] = within((gamma[k, t] - mean[t] + q[k, t]) / W[k, k, t], huge)
         for j in range(k):
             for t in range(L):
                 q[j, t] += W[k, j, t] * u[k, t]
-    for i in range(n):
-        for k in range(i + 1, n):
+    u[0] = 0.0
+    rest[0] = 0.0
+    total = np.empty(L)
+    near = np.empty(L)
+    off = np.empty(L)
+    for k in range(1, n):
+        total[:] = 0.0
+        near[:] = 0.0
+        off[:] = 0.0
+        for i in range(k):
             for t in range(L):
-                u[k, t] += W[i, k, t] * u[i, t]
-
-
-@jit
-def _slopes(
-    u: Array,
-    alpha: Array,
-    texts: Array,
-    used: Array,
-    counts: Array,
-    exponents: Array,
-    G: Array,
-    top: int,
-    limit: float,
-) -> None:
-    """G_ij = (u_i - u_j) α_j, with the scale of the rates taken back."""
-    height = np.empty(u.shape[0])
-    weight = np.empty(u.shape[0])
-    for t in range(len(texts)):
-        text, m = texts[t], counts[t]
-        if np.isnan(exponents[t]):
-            half = rest = np.nan
-        else:
-            shift = top - int(exponents[t])
-            half = math.ldexp(1.0, shift // 2)
-            rest = math.ldexp(1.0, shift - shift // 2)
-        for a in range(m):
-            height[a] = u[a, t] * half
-            weight[a] = alpha[a, t] * rest
-        start = used[t, 0]
-        if m and used[t, m - 1] - start == m - 1:
-            whole = G[text][start : start + m]
-            for a in range(m):
-                here = height[a]
-                row = whole[a][start : start + m]
-                for b in range(m):
-                    row[b] = (here - height[b]) * weight[b]
-        else:
-            for a in range(m):
-                for b in range(m):
-                    slope = (height[a] - height[b]) * weight[b]
-                    G[text, used[t, a], used[t, b]] = slope
+                total[t] += W[i, k, t]
+                near[t] += W[i, k, t] * u[i, t]
+        for t in range(L):
+            total[t] = total[t] if total[t] > 0 else 1.0  # padding
+            near[t] /= total[t]
+        for i in range(k):
+            for t in range(L):
+                off[t] += W[i, k, t] * ((u[i, t] - near[t]) + rest[i, t])
+        for t in range(L):
+            small = off[t] / total[t] + u[k, t]
+            u[k, t] = near[t] + small
+            rest[k, t] = lost(near[t], small)

@@ -49,16 +49,28 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     # Down: c_k = (γ_k - γᵀα + q_k) / s_k;  q_j += W_kj c_k for j < k.
     u = torch.zeros_like(alpha)
     q = torch.zeros_like(alpha)
+    if n:
+        gamma = gamma - gamma.gather(-1, alpha.argmax(-1, keepdim=True))
     slope = gamma - (gamma * alpha).sum(-1, keepdim=True)
     for k in range(n - 1, 0, -1):
         u[:, k] = (slope[:, k] + q[:, k]) / W[:, k, k]
         q[:, :k] += W[:, k, :k] * u[:, k : k + 1]
-    # Up: u_k = c_k + Σ_{i<k} P_ik u_i.
+    # Up: u_k = c_k + Σ_{i<k} P_ik u_i, in two pieces: see `gth_long`.
+    rest = torch.zeros_like(u)
     for k in range(1, n):
-        u[:, k] += (W[:, :k, k] * u[:, :k]).sum(-1)
+        P = W[:, :k, k].to(u.dtype)
+        total = P.sum(-1)
+        total = total.masked_fill(total == 0, 1)
+        near = (P * u[:, :k]).sum(-1) / total
+        off = (P * ((u[:, :k] - near.unsqueeze(-1)) + rest[:, :k])).sum(-1)
+        small = off / total + u[:, k]
+        u[:, k] = near + small
+        part = u[:, k] - near
+        rest[:, k] = (near - (u[:, k] - part)) + (small - part)
     shift = _TOP[W.dtype] - W[:, 0, 0] if n else W.new_zeros(len(W))
     scale = torch.exp2(shift.to(alpha.dtype)).unsqueeze(-1)  # NaN for a flawed text
-    grad_edges = (u.unsqueeze(-1) - u.unsqueeze(-2)) * (alpha * scale).unsqueeze(-2)
+    steps = (u[:, :, None] - u[:, None]) + (rest[:, :, None] - rest[:, None])
+    grad_edges = steps * (alpha * scale).unsqueeze(-2)
     most = torch.finfo(W.dtype).max
     grad_edges = grad_edges.clamp(-most, most).to(W.dtype)
     back = torch.argsort(order, dim=-1)
