@@ -29,29 +29,33 @@ def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
     shape = edges.shape[:-1]
     if mask is None:
         mask = edges.new_ones(shape, dtype=torch.bool)
-    if mask.dtype != torch.bool:
+    elif mask.dtype != torch.bool:
         raise ValueError(
             f"mask must be bool, True on words in use, but came as {mask.dtype}"
         )
-    if mask.device != edges.device:
+    elif mask.device != edges.device:
         raise ValueError(f"mask is on {mask.device}, but edges are on {edges.device}")
+    elif mask.shape != shape:
+        mask = _expand(mask, shape, edges.shape)
+    check_norm(norm)
+    dtype = edges.dtype
+    if dtype not in (torch.float32, torch.float64):
+        edges = edges.float()
+    if edges.ndim != 3:
+        n = shape[-1]
+        texts = shape[:-1].numel()
+        edges, mask = edges.reshape(texts, n, n), mask.reshape(texts, n)
+    return Graphs(edges, mask, shape, dtype)
+
+
+def _expand(mask: Tensor, shape: torch.Size, edges: torch.Size) -> Tensor:
     try:
-        mask = mask.expand(shape)
+        return mask.expand(shape)
     except RuntimeError as error:
         raise ValueError(
             f"mask must have shape {tuple(shape)} to fit edges of shape "
-            f"{tuple(edges.shape)}, but came as {tuple(mask.shape)}"
+            f"{tuple(edges)}, but came as {tuple(mask.shape)}"
         ) from error
-    check_norm(norm)
-    n = shape[-1]
-    texts = shape[:-1].numel()
-    working = edges.dtype if edges.dtype == torch.float64 else torch.float32
-    return Graphs(
-        edges.reshape(texts, n, n).to(working),
-        mask.reshape(texts, n),
-        shape,
-        edges.dtype,
-    )
 
 
 def check_norm(norm: str) -> None:

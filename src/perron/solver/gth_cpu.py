@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perron.solver.compiled import Array, share_out
+from perron.solver.compiled import Array, jit, share_out
 from perron.solver.gth_long import adjoint_long, solve_long
 from perron.solver.gth_short import adjoint_short, solve_short
 
@@ -39,47 +39,59 @@ _WORTH_A_GROUP = 8
 def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
     """Return the weights (B, N) and the factors (B, N, N), or none of these."""
     texts, words = mask.shape
-    weights = torch.zeros_like(mask, dtype=edges.dtype)
-    factors = edges.new_empty(edges.shape if keep_factors else (0, words, words))
-    numbers = (_TOP[edges.dtype], _FLOOR[edges.dtype])
+    weights = edges.new_empty(texts, words)
+    factors = edges.new_empty(texts if keep_factors else 0, words, words)
     arrays = (edges.contiguous(), mask.contiguous(), weights, factors)
-    a = tuple(tensor.numpy() for tensor in arrays)
-    counts = _counts(mask)
-    if _side_by_side(counts):
-        order, groups, work = _groups(counts)
-        share_out(solve_short, work, order, groups, *a, *numbers)
+    arguments = [tensor.numpy() for tensor in arrays]
+    arguments += _TOP[edges.dtype], _FLOOR[edges.dtype]
+    order, groups, work = _plan(arguments[1], _SHORT, _GROUP, _WORTH_A_GROUP)
+    if len(groups):
+        share_out(solve_short, work, order, groups, *arguments)
     else:
-        share_out(solve_long, counts**3 / 3, *a, *numbers)
+        share_out(solve_long, work, *arguments)
     return weights, factors
 
 
 def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N) and the factors."""
-    grad_edges = torch.zeros_like(factors)
-    numbers = (_TOP[factors.dtype], _HUGE, torch.finfo(factors.dtype).max)
+    grad_edges = torch.empty_like(factors)
     arrays = (grad.contiguous(), factors, mask.contiguous(), grad_edges)
-    a = tuple(tensor.numpy() for tensor in arrays)
-    counts = _counts(mask)
-    if _side_by_side(counts):
-        order, groups, work = _groups(counts)
-        share_out(adjoint_short, work, order, groups, *a, *numbers)
+    arguments = [tensor.numpy() for tensor in arrays]
+    arguments += _TOP[factors.dtype], _HUGE, torch.finfo(factors.dtype).max
+    order, groups, work = _plan(arguments[2], _SHORT, _GROUP, _WORTH_A_GROUP)
+    if len(groups):
+        share_out(adjoint_short, work, order, groups, *arguments)
     else:
-        share_out(adjoint_long, 8 * counts**2, *a, *numbers)
+        share_out(adjoint_long, work / 4, *arguments)
     return grad_edges
 
 
-def _counts(mask: Tensor) -> Array:
-    counts: Array = mask.sum(-1).numpy().astype(np.float64)
-    return counts
+@jit
+def _plan(
+    mask: Array, short: int, group: int, worth_a_group: int
+) -> tuple[Array, Array, Array]:
+    """Return an order of the texts by length, the bounds of groups, and their work.
 
-
-def _side_by_side(counts: Array) -> bool:
-    return len(counts) >= _WORTH_A_GROUP and bool(counts.max() <= _SHORT)
-
-
-def _groups(counts: Array) -> tuple[Array, Array, Array]:
-    """Sort the texts by length; return the order, the groups' bounds and their work."""
-    order = np.argsort(counts, kind="stable")
-    groups = np.append(np.arange(0, len(counts), _GROUP), len(counts))
-    longest = counts[order[groups[1:] - 1]]
-    return order, groups, np.diff(groups) * longest**3 / 3
+    If one by one is better, there are no groups, and the work is that of each text.
+    """
+    texts = mask.shape[0]
+    counts = np.zeros(texts, np.int64)
+    for text in range(texts):
+        for word in range(mask.shape[1]):
+            counts[text] += mask[text, word]
+    longest = counts.max() if texts else 0
+    order = np.empty(texts, np.int64)
+    if texts < worth_a_group or longest > short:
+        return order, np.empty(0, np.int64), counts.astype(np.float64) ** 3 / 3
+    place = 0
+    for length in range(longest + 1):  # short texts: few lengths
+        for text in range(texts):
+            if counts[text] == length:
+                order[place] = text
+                place += 1
+    groups = np.append(np.arange(0, texts, group), texts)
+    work = np.empty(len(groups) - 1)
+    for g in range(len(work)):
+        first, last = groups[g], groups[g + 1]
+        work[g] = (last - first) * float(counts[order[last - 1]]) ** 3 / 3
+    return order, groups, work

@@ -45,6 +45,7 @@ def solve_long(
     spare = np.empty((2, words))
     for text in range(first, last):
         n = used_words(mask[text], used)
+        weights[text] = 0
         if n == 0:
             continue
         W = factors[text] if keep else scratch
@@ -230,6 +231,8 @@ def adjoint_long(
     P = np.empty((words, words), factors.dtype)
     for text in range(first, last):
         n = used_words(mask[text], used)
+        if n < words:
+            grad_edges[text] = 0
         if n == 0:
             continue
         for a in range(n):

@@ -46,6 +46,8 @@ def solve_short(
             counts[t] = used_words(mask[texts[t]], used[t])
         n = counts[L - 1]
         if n == 0:
+            for t in range(L):
+                weights[texts[t]] = 0
             continue
         A = np.zeros((n, n, L), edges.dtype)
         exponents = _pack(edges, texts, used, counts, A)
@@ -60,6 +62,7 @@ def solve_short(
         _balance(W, x)
         _even_out(A, x)
         for t in range(L):
+            weights[texts[t]] = 0
             for a in range(counts[t]):
                 weights[texts[t], used[t, a]] = (
                     np.nan if np.isnan(exponents[t]) else x[a, t]
@@ -253,6 +256,8 @@ def adjoint_short(
             counts[t] = used_words(mask[texts[t]], used[t])
         n = counts[L - 1]
         if n == 0:
+            for t in range(L):
+                grad_edges[texts[t]] = 0
             continue
         W = _block(factors, groups[group], n, L)
         gamma = np.zeros((n, L))
@@ -266,6 +271,8 @@ def adjoint_short(
         _adjoint(W, alpha, gamma, u, rest, huge)
         for t in range(L):
             m = counts[t]
+            if m < words:
+                grad_edges[texts[t]] = 0
             for a in range(m):
                 column[0, a] = u[a, t]
                 column[1, a] = rest[a, t]

@@ -1,53 +1,105 @@
-"""The stationary vector as operators that torch.compile and torch.export accept.
+"""The stationary vector as an operator, for eager use and for traced graphs.
 
-`perron::stationary` has a compiled kernel for the CPU and plain torch operations for
-every other device; `perron::stationary_backward` turns its factors into the gradient.
-numba is imported when the first of them runs on a CPU.
+`perron::stationary` and its backward are registered with torch, so that torch.compile
+and torch.export take them as they are. The way through torch's dispatcher costs more
+than the mathematics of a batch of sentences, though, so that an eager call takes a
+shorter one, by an autograd Function around the same kernels: compiled ones on the CPU,
+plain torch operations on every other device. numba is imported when first needed.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from perron.solver import gth_torch
 
 
-@torch.library.custom_op("perron::stationary", mutates_args=())
-def solve(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
-    """Return weights (B, N) and factors (B, N, N), the latter (0, N, N) if not kept."""
+def solve(edges: Tensor, mask: Tensor) -> Tensor:
+    """Return the weights (B, N) of graphs (B, N, N), differentiable once."""
+    if torch.compiler.is_compiling() or type(edges) not in (Tensor, torch.nn.Parameter):
+        differentiable = torch.is_grad_enabled() and edges.requires_grad
+        weights, _ = stationary_op(edges, mask, differentiable)
+        return weights
+    weights, _ = _Stationary.apply(edges, mask)
+    return weights
+
+
+class _Stationary(Function):
+    """x(A), the balance vector of the rates A; the mathematics is in `stationary`."""
+
+    @staticmethod
+    def forward(ctx: Any, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        # The factors are an output, so that a second derivative finds its way through
+        # them to `_Adjoint`, and is refused there instead of being silently wrong.
+        weights, factors = _forward(edges, mask, ctx.needs_input_grad[0])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(factors, mask)
+        return weights, factors
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad: Tensor | None, _: Tensor | None
+    ) -> tuple[Tensor | None, None]:
+        if grad is None:
+            return None, None
+        if torch.is_grad_enabled():  # create_graph=True
+            return _Adjoint.apply(grad, *ctx.saved_tensors), None
+        return _backward(grad, *ctx.saved_tensors), None
+
+
+class _Adjoint(Function):
+    """The backward of `_Stationary`, which has none itself."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+        return _backward(grad, factors, mask)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        _refuse(ctx, *grads)
+
+
+def _forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
+    if edges.device.type == "cpu":
+        from perron.solver import gth_cpu
+
+        return gth_cpu.forward(edges, mask, keep_factors)
     return gth_torch.forward(edges, mask, keep_factors)
 
 
-@solve.register_kernel("cpu")
-def _solve_cpu(edges: Tensor, mask: Tensor, keep_factors: bool) -> Any:
-    from perron.solver import gth_cpu
+def _backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+    if grad.device.type == "cpu":
+        from perron.solver import gth_cpu
 
-    return gth_cpu.forward(edges, mask, keep_factors)
+        return gth_cpu.backward(grad, factors, mask)
+    return gth_torch.backward(grad, factors, mask)
 
 
-@solve.register_fake
-def _solve_fake(edges: Tensor, mask: Tensor, keep_factors: bool) -> Any:
+@torch.library.custom_op("perron::stationary", mutates_args=())
+def stationary_op(
+    edges: Tensor, mask: Tensor, keep_factors: bool
+) -> tuple[Tensor, Tensor]:
+    """Return weights (B, N) and factors (B, N, N), the latter (0, N, N) if not kept."""
+    return _forward(edges, mask, keep_factors)
+
+
+@stationary_op.register_fake
+def _(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
     batch, words = mask.shape
     kept = batch if keep_factors else 0
     return edges.new_empty(batch, words), edges.new_empty(kept, words, words)
 
 
 @torch.library.custom_op("perron::stationary_backward", mutates_args=())
-def adjoint(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+def adjoint_op(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from ∂ℓ/∂α (B, N)."""
-    return gth_torch.backward(grad, factors, mask)
+    return _backward(grad, factors, mask)
 
 
-@adjoint.register_kernel("cpu")
-def _adjoint_cpu(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
-    from perron.solver import gth_cpu
-
-    return gth_cpu.backward(grad, factors, mask)
-
-
-@adjoint.register_fake
-def _adjoint_fake(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+@adjoint_op.register_fake
+def _(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     return torch.empty_like(factors)
 
 
@@ -56,11 +108,10 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) 
     ctx.save_for_backward(output[1], inputs[1])
 
 
-def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> Any:
-    factors, mask = ctx.saved_tensors
+def _op_backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> Any:
     if grad is None:
         return None, None, None
-    return adjoint(grad, factors, mask), None, None
+    return adjoint_op(grad, *ctx.saved_tensors), None, None
 
 
 def _refuse(ctx: Any, *grads: Tensor) -> None:
@@ -70,5 +121,5 @@ def _refuse(ctx: Any, *grads: Tensor) -> None:
     )
 
 
-solve.register_autograd(_backward, setup_context=_remember)
-adjoint.register_autograd(_refuse)
+stationary_op.register_autograd(_op_backward, setup_context=_remember)
+adjoint_op.register_autograd(_refuse)

@@ -1,6 +1,5 @@
 """The exact Perron vector of a graph, without iteration."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -39,8 +38,9 @@ def stationary(
         (..., N) weights. Half precision comes in and goes out; between, it is float32.
     """
     graphs = check_graphs(edges, mask, norm)
-    keep_factors = torch.is_grad_enabled() and graphs.edges.requires_grad
-    weights, _ = solve(graphs.edges, graphs.mask, keep_factors)
+    weights = solve(graphs.edges, graphs.mask)
     if norm == "l2":
         weights = normalise(weights, norm)
-    return weights.to(graphs.dtype).reshape(graphs.shape)
+    if weights.dtype != graphs.dtype:
+        weights = weights.to(graphs.dtype)
+    return weights if edges.ndim == 3 else weights.view(graphs.shape)
