@@ -58,8 +58,9 @@ def power_method(
 
     A text that is done keeps its α and stops costing. The gradients, with γ = ∂ℓ/∂α:
 
-    - ``"unrolled"`` records every step. Memory grows with the steps. The only one that
-      can be differentiated twice.
+    - ``"unrolled"`` records every step and one more, whose α is returned. Memory grows
+      with the steps. The error is about \|λ₂/λ₁\|^steps, so that a start at the answer
+      spoils it. This one and the next can be differentiated twice.
     - ``"truncated"`` records nothing until done, then ``grad_steps`` steps, whose α is
       returned. The error is about \|λ₂/λ₁\|^grad_steps.
     - ``"reverse"`` records nothing: w = Σ_k (Jᵀ)^k γ with J = (A - ααᵀA)/λ, summed
@@ -85,6 +86,7 @@ def power_method(
     y = _start(start, graphs)
     if gradient == "unrolled":
         vector, info = _iterate(A, y, tol, max_steps)
+        vector = normalise(_times(A, vector), "l2")
     else:
         with torch.no_grad():
             vector, info = _iterate(A, y, tol, max_steps)
@@ -160,6 +162,8 @@ def _iterate(
 
     state = [torch.zeros_like(y), y, A.new_zeros(len(A))]
     (alpha, _, residual), steps, converged = _until_done(step, [A], state, max_steps)
+    lost = ~residual.detach().isfinite()
+    alpha = alpha.masked_fill(lost.unsqueeze(-1), torch.nan)
     return alpha, SolverInfo(steps, residual.detach(), converged)
 
 
@@ -262,7 +266,8 @@ def _until_done(
         ]
         steps[at_work] += running
         converged[at_work] |= running & done
-        lost = ~torch.isfinite(state[-1].detach()).view(len(at_work), -1).all(-1)
+        finite = state[-1].detach().isfinite()
+        lost = ~(finite if finite.ndim == 1 else finite.all(-1))
         running = running & ~done & ~lost
         left = int(running.sum())
         if left == 0:
