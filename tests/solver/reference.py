@@ -58,7 +58,9 @@ def score_gradient_in_80_digits(edges: np.ndarray, grad: np.ndarray) -> np.ndarr
         return np.array([[float(value) for value in row] for row in slope])
 
 
-def gradient_by_differences(function, edges: np.ndarray, grad: np.ndarray) -> np.ndarray:
+def gradient_by_differences(
+    function, edges: np.ndarray, grad: np.ndarray
+) -> np.ndarray:
     """d(grad . function(edges)) / d(edges), one central difference for each entry."""
     slope = np.zeros_like(edges)
     for i, j in np.ndindex(edges.shape):

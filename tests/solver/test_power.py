@@ -196,7 +196,9 @@ def test_reverse_saves_the_same_for_10_and_for_200_steps():
 
 def test_truncated_saves_by_its_recorded_steps_alone():
     settings = {"gradient": "truncated", "grad_steps": 5}
-    assert bytes_saved(max_steps=10, **settings) == bytes_saved(max_steps=99, **settings)
+    assert bytes_saved(max_steps=10, **settings) == bytes_saved(
+        max_steps=99, **settings
+    )
     assert bytes_saved(gradient="truncated", grad_steps=9) > bytes_saved(**settings)
 
 

@@ -111,7 +111,9 @@ def test_every_entry_agrees_with_quantecon(kernel, n, std, dtype):
 def test_gradient_agrees_with_differences_of_quantecon(kernel):
     edges = softmax_edges(6, 6, std=1)
     grad = torch.randn(6, dtype=torch.float64)
-    want = gradient_by_differences(lambda A: gth_solve(A.T), edges.numpy(), grad.numpy())
+    want = gradient_by_differences(
+        lambda A: gth_solve(A.T), edges.numpy(), grad.numpy()
+    )
     edges.requires_grad_()
     stationary(edges).backward(grad)
     np.testing.assert_allclose(edges.grad.numpy(), want, rtol=1e-6, atol=1e-8)
@@ -168,7 +170,9 @@ def test_the_diagonal_plays_no_part(kernel, n, seed):
 @given(seed=st.integers(0, 9999), exponent=st.integers(-120, 120))
 def test_the_unit_of_the_rates_plays_no_part(kernel, seed, exponent):
     edges = random_edges(9, 5, 5, seed=seed).float()
-    assert torch.equal(stationary(torch.ldexp(edges, torch.tensor(exponent))), stationary(edges))
+    assert torch.equal(
+        stationary(torch.ldexp(edges, torch.tensor(exponent))), stationary(edges)
+    )
 
 
 @quick
@@ -295,7 +299,9 @@ def test_zeros_that_leave_one_way_to_balance_give_it(kernel):
 
 
 def test_zeros_that_leave_many_ways_to_balance_give_one_of_them(kernel):
-    edges = torch.block_diag(torch.eye(1), *[torch.tensor([[0.4, 0.3], [0.6, 0.7]])] * 2)
+    edges = torch.block_diag(
+        torch.eye(1), *[torch.tensor([[0.4, 0.3], [0.6, 0.7]])] * 2
+    )
     weights = stationary(edges)
     torch.testing.assert_close(edges @ weights, weights)
     torch.testing.assert_close(weights.sum(), torch.tensor(1.0))

@@ -17,6 +17,7 @@ from perron.pooling.connectivity import (
 )
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
 from perron.solver.checks import check_norm
+from perron.solver.power import check_settings
 
 ConnectivityName = Literal["mlp", "bilinear", "query"]
 
@@ -29,6 +30,9 @@ class PowerSettings:
     max_steps: int = 200
     gradient: Gradient = "reverse"
     grad_steps: int = 20
+
+    def __post_init__(self) -> None:
+        check_settings(self.tol, self.max_steps, self.gradient, self.grad_steps)
 
 
 class CentralityPool(Aggregator):
@@ -73,7 +77,9 @@ class CentralityPool(Aggregator):
             )
         if activation not in ACTIVATIONS:
             options = " or ".join(f'"{name}"' for name in ACTIVATIONS)
-            raise ValueError(f"activation must be {options}, but came as {activation!r}")
+            raise ValueError(
+                f"activation must be {options}, but came as {activation!r}"
+            )
         check_norm(norm)
         self.hidden = hidden
         self.heads = heads

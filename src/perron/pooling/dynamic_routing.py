@@ -49,7 +49,9 @@ class DynamicRoutingPool(Aggregator):
         self.reverse = reverse
         self.capsule_dim = -(-dim // capsules) if capsule_dim is None else capsule_dim
         if self.capsule_dim < 1:
-            raise ValueError(f"capsule_dim must be at least 1, but came as {capsule_dim}")
+            raise ValueError(
+                f"capsule_dim must be at least 1, but came as {capsule_dim}"
+            )
         self.out_dim = capsules * self.capsule_dim
         self.vote = nn.Linear(dim, self.out_dim)
 

@@ -15,7 +15,7 @@ from perron.pooling.base import (
 class IntraAttentionPool(Aggregator):
     """Weigh each word by how well it answers the text's mean (Liu et al., 2016).
 
-        α = softmax_i wᵀ tanh(W h_i + V m),    m = mean_i h_i
+    α = softmax_i wᵀ tanh(W h_i + V m),    m = mean_i h_i
     """
 
     def __init__(self, dim: int, hidden: int = 50) -> None:

@@ -139,9 +139,7 @@ _pool = _Pool()
 os.register_at_fork(after_in_child=_pool.forget)
 
 
-def share_out(
-    kernel: Callable[..., None], work: Array, *arguments: Any
-) -> None:
+def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None:
     """Call ``kernel(first, last, *arguments)`` for ranges that cover all texts.
 
     Args:

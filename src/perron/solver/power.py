@@ -79,7 +79,7 @@ def power_method(
             or a positive tensor (..., N).
     """
     graphs = check_graphs(edges, mask, norm)
-    _check_settings(tol, max_steps, gradient, grad_steps)
+    check_settings(tol, max_steps, gradient, grad_steps)
     tol = default_tolerance(graphs.edges.dtype) if tol is None else tol
     pairs = graphs.mask.unsqueeze(-1) & graphs.mask.unsqueeze(-2)
     A = graphs.edges.masked_fill(~pairs, 0)
@@ -106,9 +106,10 @@ def power_method(
     )
 
 
-def _check_settings(
+def check_settings(
     tol: float | None, max_steps: int, gradient: str, grad_steps: int
 ) -> None:
+    """Refuse settings that the power method does not take."""
     if gradient not in get_args(Gradient):
         options = ", ".join(f'"{name}"' for name in get_args(Gradient))
         raise ValueError(f"gradient must be one of {options}, but came as {gradient!r}")
@@ -285,6 +286,4 @@ def _put(into: list[Tensor], rows: Tensor, values: list[Tensor]) -> list[Tensor]
     """Return ``into`` with these rows replaced, differentiably."""
     if len(rows) == len(into[0]):
         return values
-    return [
-        old.index_copy(0, rows, new) for old, new in zip(into, values, strict=True)
-    ]
+    return [old.index_copy(0, rows, new) for old, new in zip(into, values, strict=True)]

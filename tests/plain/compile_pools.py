@@ -1,0 +1,34 @@
+"""Compile every aggregator, and compare with eager mode at several shapes."""
+
+import torch
+
+from perron import (
+    CentralityPool,
+    DynamicRoutingPool,
+    IntraAttentionPool,
+    MaxPool,
+    MeanPool,
+    SelfAttentionPool,
+)
+
+POOLS = [
+    MaxPool(8),
+    MeanPool(8),
+    SelfAttentionPool(8, queries=2),
+    IntraAttentionPool(8),
+    DynamicRoutingPool(8),
+    DynamicRoutingPool(8, reverse=True),
+    CentralityPool(8, heads=2),
+    CentralityPool(8, connectivity="bilinear", norm="l2"),
+    CentralityPool(8, connectivity="query"),
+]
+
+for pool in POOLS:
+    torch.compiler.reset()  # they share code, and torch limits how often it is compiled
+    compiled = torch.compile(pool, fullgraph=True, dynamic=True, backend="aot_eager")
+    for batch, n in [(3, 6), (5, 9)]:
+        states, mask = torch.randn(batch, n, 8), torch.rand(batch, n) < 0.7
+        torch.testing.assert_close(
+            compiled(states, mask).vector, pool(states, mask).vector
+        )
+    print(type(pool).__name__)

@@ -1,0 +1,43 @@
+"""Compile and export `stationary`, and compare with eager mode."""
+
+import torch
+
+from perron import stationary
+
+
+def weigh(scores, mask):
+    return stationary(scores.softmax(-2), mask)
+
+
+def with_gradient(function, scores, mask):
+    moved = scores.clone().requires_grad_()
+    weights = function(moved, mask)
+    weights.square().sum().backward()
+    return weights.detach(), moved.grad
+
+
+class Weigh(torch.nn.Module):
+    """`weigh` as a module, which torch.export wants."""
+
+    def forward(self, scores, mask):
+        return weigh(scores, mask)
+
+
+torch.manual_seed(0)
+compiled = torch.compile(weigh, fullgraph=True, dynamic=True, backend="aot_eager")
+for batch, n in [(9, 5), (3, 12), (20, 7)]:
+    scores, mask = torch.randn(batch, n, n), torch.rand(batch, n) < 0.7
+    torch.testing.assert_close(
+        with_gradient(compiled, scores, mask), with_gradient(weigh, scores, mask)
+    )
+print("compiled")
+
+batch, n = torch.export.Dim("batch"), torch.export.Dim("n")
+program = torch.export.export(
+    Weigh(),
+    (torch.randn(9, 5, 5), torch.ones(9, 5, dtype=torch.bool)),
+    dynamic_shapes=({0: batch, 1: n, 2: n}, {0: batch, 1: n}),
+)
+scores, mask = torch.randn(4, 8, 8), torch.rand(4, 8) < 0.7
+torch.testing.assert_close(program.module()(scores, mask), weigh(scores, mask))
+print("exported")

@@ -1,0 +1,186 @@
+"""What each aggregator is, by hand or against a plain loop."""
+
+import math
+
+import pytest
+import torch
+from plain import run_plain
+
+from perron import (
+    CentralityPool,
+    DynamicRoutingPool,
+    IntraAttentionPool,
+    MaxPool,
+    MeanPool,
+    PowerSettings,
+    SelfAttentionPool,
+)
+
+
+@pytest.fixture
+def words():
+    return torch.tensor([[[1.0, -2], [3, -5], [2, 0]]])
+
+
+def test_max_takes_the_largest_of_each_coordinate(words):
+    assert MaxPool(2)(words).vector.tolist() == [[3.0, 0.0]]
+
+
+def test_mean_weighs_all_words_the_same(words):
+    pooled = MeanPool(2)(words)
+    torch.testing.assert_close(pooled.vector, torch.tensor([[2.0, -7 / 3]]))
+    torch.testing.assert_close(pooled.weights, torch.full((1, 3), 1 / 3))
+
+
+def test_self_attention_is_a_softmax_over_words(words):
+    pool = SelfAttentionPool(2, queries=2, hidden=4)
+    pooled = pool(words)
+    for q in range(2):
+        scores = [
+            pool.query.weight[q] @ torch.tanh(pool.key.weight @ h + pool.key.bias)
+            for h in words[0]
+        ]
+        weights = torch.stack(scores).softmax(0)
+        torch.testing.assert_close(pooled.head_weights[0, q], weights)
+        torch.testing.assert_close(
+            pooled.vector[0, 2 * q : 2 * q + 2], weights @ words[0]
+        )
+
+
+def test_intra_attention_lets_the_mean_ask(words):
+    pool = IntraAttentionPool(2, hidden=4)
+    mean = words[0].mean(0)
+    scores = [
+        pool.score.weight[0]
+        @ torch.tanh(pool.word.weight @ h + pool.word.bias + pool.mean.weight @ mean)
+        for h in words[0]
+    ]
+    torch.testing.assert_close(pool(words).weights[0], torch.stack(scores).softmax(0))
+
+
+def squash(s):
+    length = s.norm()
+    return s * length / (1 + length**2)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_dynamic_routing_is_the_loop_of_its_paper(words, reverse):
+    pool = DynamicRoutingPool(
+        2, capsules=2, iterations=3, reverse=reverse, capsule_dim=3
+    )
+    votes = torch.stack([pool.vote(h).tanh().view(2, 3) for h in words[0]])  # (N, C, 3)
+    logits = torch.zeros(3, 2)
+    for _ in range(3):
+        share = logits.softmax(0 if reverse else 1)
+        out = [squash(sum(share[i, c] * votes[i, c] for i in range(3))) for c in (0, 1)]
+        for i in range(3):
+            for c in (0, 1):
+                logits[i, c] += votes[i, c] @ out[c]
+    pooled = pool(words)
+    torch.testing.assert_close(pooled.vector[0], torch.cat(out))
+    torch.testing.assert_close(pooled.head_weights[0], (share / share.sum(0)).T)
+    assert pool.out_dim == 6
+
+
+def test_routing_gives_one_word_its_squashed_vote():
+    pool = DynamicRoutingPool(4, capsules=2, reverse=True)
+    word = torch.randn(1, 1, 4)
+    votes = pool.vote(word[0, 0]).tanh().view(2, 2)
+    want = torch.cat([squash(votes[0]), squash(votes[1])])
+    torch.testing.assert_close(pool(word).vector[0], want)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_mlp_edges_are_the_papers_network_on_every_pair(activation):
+    pool = CentralityPool(3, hidden=4, heads=2, activation=activation)
+    net = pool.connectivity
+    words = torch.randn(1, 5, 3)
+    edges = pool(words, need_edges=True).head_edges
+    act = getattr(torch, activation)
+    for head in range(2):
+        part = slice(4 * head, 4 * head + 4)
+        scores = torch.empty(5, 5)
+        for i in range(5):
+            for j in range(5):
+                a = net.target.weight[part] @ words[0, i] + net.target.bias[part]
+                b = net.source.weight[part] @ words[0, j]
+                scores[i, j] = net.score[head] @ act(a + b)
+        torch.testing.assert_close(edges[0, head], scores.softmax(0))
+
+
+def test_bilinear_edges_are_a_scaled_dot_product():
+    pool = CentralityPool(3, hidden=4, connectivity="bilinear")
+    net = pool.connectivity
+    words = torch.randn(1, 5, 3)
+    scores = net.target(words[0]) @ net.source(words[0]).T / math.sqrt(4)
+    edges = pool(words, need_edges=True).edges
+    torch.testing.assert_close(edges[0], scores.softmax(0))
+
+
+@pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "query"])
+def test_the_weights_are_the_perron_vector_of_the_edges(connectivity):
+    pool = CentralityPool(3, heads=2, connectivity=connectivity)
+    pooled = pool(torch.randn(4, 6, 3), need_edges=True)
+    image = (pooled.head_edges @ pooled.head_weights.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(image, pooled.head_weights)
+    torch.testing.assert_close(pooled.weights.sum(-1), torch.ones(4))
+    torch.testing.assert_close(pooled.head_edges.sum(-2), torch.ones(4, 2, 6))
+
+
+def test_query_connectivity_is_self_attention():
+    centrality = CentralityPool(3, hidden=4, heads=2, connectivity="query")
+    attention = SelfAttentionPool(3, queries=2, hidden=4)
+    attention.load_state_dict(
+        {f"{n}": p for n, p in centrality.connectivity.state_dict().items()}
+    )
+    words = torch.randn(4, 6, 3)
+    mask = torch.rand(4, 6) < 0.7
+    torch.testing.assert_close(
+        centrality(words, mask).head_weights, attention(words, mask).head_weights
+    )
+
+
+@pytest.mark.parametrize("gradient", ["unrolled", "truncated", "reverse"])
+def test_every_solver_gives_the_same_vector_gradient_and_says_how_it_ended(gradient):
+    direct = CentralityPool(3, heads=2).double()
+    power = CentralityPool(
+        3, heads=2, solver=PowerSettings(tol=1e-13, gradient=gradient)
+    ).double()
+    power.load_state_dict(direct.state_dict())
+    words = torch.randn(4, 6, 3, dtype=torch.float64)
+    found = []
+    for pool in (direct, power):
+        pooled = pool(words)
+        slopes = torch.autograd.grad(pooled.vector.square().sum(), pool.parameters())
+        found.append((pooled.vector, *slopes))
+    torch.testing.assert_close(found[0], found[1])
+    assert direct(words).info is None
+    info = power(words).info
+    assert info.steps.shape == info.residual.shape == info.converged.shape == (4, 2)
+    assert info.converged.all()
+
+
+def test_l2_weights_have_unit_length():
+    pooled = CentralityPool(3, norm="l2")(torch.randn(2, 5, 3))
+    torch.testing.assert_close(pooled.weights.norm(dim=-1), torch.ones(2))
+
+
+def test_every_aggregator_compiles_whole():
+    assert len(run_plain("compile_pools.py").split()) == 9
+
+
+def test_it_learns():
+    """A word is the answer if another word of the text points at it."""
+    rng = torch.Generator().manual_seed(0)
+    states = torch.randn(256, 6, 8, generator=rng)
+    target = states[torch.arange(256), states[:, :, 0].argmax(1)]
+    pool = CentralityPool(8)
+    optimiser = torch.optim.Adam(pool.parameters(), lr=0.02)
+    losses = []
+    for _ in range(60):
+        loss = (pool(states).vector - target).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.35 * losses[0]

@@ -1,0 +1,249 @@
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from perron import (
+    CentralityPool,
+    DynamicRoutingPool,
+    IntraAttentionPool,
+    MaxPool,
+    MeanPool,
+    PowerSettings,
+    SelfAttentionPool,
+)
+
+D = 8
+
+BUILDERS = {
+    "max": lambda: MaxPool(D),
+    "mean": lambda: MeanPool(D),
+    "self-attention": lambda: SelfAttentionPool(D),
+    "self-attention, 3 queries": lambda: SelfAttentionPool(D, queries=3),
+    "intra-attention": lambda: IntraAttentionPool(D),
+    "routing": lambda: DynamicRoutingPool(D),
+    "routing, reverse": lambda: DynamicRoutingPool(D, reverse=True, capsule_dim=3),
+    "centrality": lambda: CentralityPool(D),
+    "centrality, relu": lambda: CentralityPool(D, activation="relu"),
+    "centrality, 2 heads, l2": lambda: CentralityPool(D, heads=2, norm="l2"),
+    "centrality, bilinear": lambda: CentralityPool(
+        D, hidden=4, heads=3, connectivity="bilinear"
+    ),
+    "centrality, query": lambda: CentralityPool(D, heads=2, connectivity="query"),
+    "centrality, reverse": lambda: CentralityPool(D, solver=PowerSettings(tol=1e-7)),
+    "centrality, truncated": lambda: CentralityPool(
+        D, heads=2, solver=PowerSettings(gradient="truncated")
+    ),
+    "centrality, unrolled": lambda: CentralityPool(
+        D, solver=PowerSettings(gradient="unrolled")
+    ),
+}
+ROUTING = ("routing", "routing, reverse")
+
+
+@pytest.fixture(params=BUILDERS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def pool(name):
+    return BUILDERS[name]()
+
+
+@pytest.fixture
+def padded():
+    states = torch.randn(4, 6, D, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor(
+        [
+            [1, 1, 1, 1, 0, 0],
+            [1, 1, 0, 0, 0, 0],
+            [0, 0, 1, 0, 1, 1],
+            [1, 1, 1, 1, 1, 1],
+        ],
+        dtype=torch.bool,
+    )
+    return states, mask
+
+
+class TestEveryAggregator:
+    def test_shapes_are_those_of_the_contract(self, pool, padded):
+        states, mask = padded
+        pooled = pool(states, mask, need_edges=True)
+        assert pooled.vector.shape == (4, pool.out_dim)
+        if pooled.weights is not None:
+            assert pooled.weights.shape == (4, 6)
+            assert pooled.head_weights.shape[::2] == (4, 6)
+            assert (pooled.weights[~mask] == 0).all()
+        if pooled.edges is not None:
+            assert pooled.edges.shape == (4, 6, 6)
+            assert pooled.head_edges.shape == (4, pool.heads, 6, 6)
+
+    def test_edges_come_only_when_asked_for(self, pool, padded):
+        assert pool(*padded).edges is None
+        assert pool(*padded).head_edges is None
+
+    @pytest.mark.parametrize("rubbish", [0.0, 1e30, torch.nan, torch.inf])
+    def test_padding_changes_nothing(self, pool, padded, rubbish):
+        states, mask = padded
+        alone = pool(states[1:2, :2], mask[1:2, :2]).vector
+        filled = states.masked_fill(~mask.unsqueeze(-1), rubbish)
+        torch.testing.assert_close(pool(filled, mask).vector[1:2], alone)
+        assert torch.equal(pool(filled, mask).vector, pool(states, mask).vector)
+
+    def test_where_the_padding_lies_changes_nothing(self, pool, padded):
+        states, mask = padded
+        words = states[2][mask[2]].unsqueeze(0)
+        torch.testing.assert_close(pool(states, mask).vector[2:3], pool(words).vector)
+
+    def test_padding_gets_no_gradient(self, pool, padded):
+        states, mask = padded
+        states = states.masked_fill(~mask.unsqueeze(-1), torch.nan).requires_grad_()
+        pool(states, mask).vector.square().sum().backward()
+        assert (states.grad[~mask] == 0).all()
+        assert states.grad.isfinite().all()
+        for parameter in pool.parameters():
+            assert parameter.grad.isfinite().all()
+
+    def test_order_of_the_batch_changes_nothing(self, pool, padded):
+        states, mask = padded
+        order = torch.tensor([2, 0, 3, 1])
+        torch.testing.assert_close(
+            pool(states[order], mask[order]).vector, pool(states, mask).vector[order]
+        )
+
+    def test_order_of_the_words_changes_nothing(self, pool, padded):
+        states, mask = padded
+        order = torch.tensor([5, 0, 3, 1, 4, 2])
+        turned = pool(states[:, order], mask[:, order])
+        torch.testing.assert_close(turned.vector, pool(states, mask).vector)
+
+    def test_inputs_are_left_alone(self, pool, padded):
+        states, mask = padded
+        before = states.clone(), mask.clone()
+        pool(states.requires_grad_(), mask).vector.sum().backward()
+        assert torch.equal(states, before[0])
+        assert torch.equal(mask, before[1])
+
+    def test_a_text_with_no_words_gets_zeros_and_gives_no_gradient(self, pool, padded):
+        states, mask = padded
+        mask[0] = False
+        states.requires_grad_()
+        pooled = pool(states, mask)
+        pooled.vector.square().sum().backward()
+        assert (pooled.vector[0] == 0).all()
+        assert pooled.weights is None or (pooled.weights[0] == 0).all()
+        assert (states.grad[0] == 0).all()
+        assert states.grad.isfinite().all()
+        assert pooled.vector.isfinite().all()
+
+    @pytest.mark.parametrize("shape", [(0, 6, D), (3, 0, D), (0, 0, D)])
+    def test_empty_batches_and_batches_of_empty_texts_work(self, pool, shape):
+        states = torch.zeros(shape, requires_grad=True)
+        pooled = pool(states, need_edges=True)
+        pooled.vector.sum().backward()
+        assert pooled.vector.shape == (shape[0], pool.out_dim)
+        assert (pooled.vector == 0).all()
+
+    def test_no_mask_means_that_every_word_counts(self, pool, padded):
+        states, mask = padded
+        everything = torch.ones_like(mask)
+        assert torch.equal(pool(states).vector, pool(states, everything).vector)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    @pytest.mark.parametrize("convert_parameters", [True, False])
+    def test_half_precision_is_pooled_in_float32(
+        self, pool, padded, dtype, convert_parameters
+    ):
+        states, mask = padded
+        states = states.to(dtype)
+        if convert_parameters:
+            pool = pool.to(dtype)
+        pooled = pool(states, mask, need_edges=True)
+        wide = pool.float()(states.float(), mask)
+        assert pooled.vector.dtype == dtype
+        torch.testing.assert_close(pooled.vector, wide.vector.to(dtype))
+        assert pooled.weights is None or pooled.weights.dtype == dtype
+
+    def test_autocast_does_not_reach_inside(self, pool, padded):
+        states, mask = padded
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = pool(states, mask).vector
+        assert torch.equal(inside, pool(states, mask).vector)
+
+    @pytest.mark.parametrize("scale", [1e-30, 1e2, 1e4, 1e9])
+    def test_gradients_are_finite_for_scores_of_any_size(self, pool, padded, scale):
+        states, mask = padded
+        with torch.no_grad():
+            for parameter in pool.parameters():
+                parameter.mul_(scale)
+        states.requires_grad_()
+        pooled = pool(states, mask)
+        pooled.vector.sum().backward()
+        assert pooled.vector.isfinite().all()
+        assert states.grad.isfinite().all()
+        for parameter in pool.parameters():
+            assert parameter.grad.isfinite().all()
+
+    def test_one_word_gives_that_word(self, name, pool):
+        if name in ROUTING:
+            pytest.skip("gives that word's vote: see test_aggregators.py")
+        word = torch.randn(5, 1, D)
+        copies = pool.out_dim // D
+        torch.testing.assert_close(pool(word).vector, word[:, 0].repeat(1, copies))
+
+    def test_gradcheck(self, pool, padded):
+        states, mask = padded
+        pool = pool.double()
+        states = states.double().requires_grad_()
+        with torch.no_grad():  # relu has kinks, max has ties: keep away from them
+            for parameter in pool.parameters():
+                parameter.mul_(1.5)
+        if getattr(pool, "solver", "direct") != "direct":
+            pool.solver = PowerSettings(
+                tol=1e-14, gradient=pool.solver.gradient, grad_steps=60
+            )
+        assert torch.autograd.gradcheck(
+            lambda s, *_: pool(s, mask).vector, (states, *pool.parameters())
+        )
+
+    def test_state_survives_save_and_load(self, name, pool, padded, tmp_path):
+        save_file(pool.state_dict(), tmp_path / "pool.safetensors")
+        other = BUILDERS[name]()
+        other.load_state_dict(load_file(tmp_path / "pool.safetensors"))
+        assert torch.equal(other(*padded).vector, pool(*padded).vector)
+
+    def test_reset_draws_the_same_from_the_same_seed(self, pool):
+        draws = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            pool.reset_parameters()
+            draws.append([p.clone() for p in pool.parameters()])
+        for first, again, other in zip(*draws, strict=True):
+            assert torch.equal(first, again)
+            assert not torch.equal(first, other)
+
+    def test_repr_tells_what_it_is(self, pool):
+        words = repr(pool).replace("\n", " ").split()
+        assert " ".join(words).startswith(
+            (f"{type(pool).__name__}({D}", f"{type(pool).__name__}( {D}")
+        )
+
+    @pytest.mark.parametrize(
+        ("states", "mask", "message"),
+        [
+            (torch.rand(2, D), None, r"states must have shape \(B, N, 8\).*\(2, 8\)"),
+            (torch.rand(2, 3, 9), None, r"states must have shape .*\(2, 3, 9\)"),
+            (torch.ones(2, 3, D).int(), None, r"floating point.*int32"),
+            (torch.rand(2, 3, D), torch.ones(2, 3), r"mask must be bool.*float32"),
+            (
+                torch.rand(2, 3, D),
+                torch.ones(2, 4, dtype=torch.bool),
+                r"mask must have shape \(2, 3\).*\(2, 4\)",
+            ),
+        ],
+    )
+    def test_a_wrong_argument_is_refused_with_what_came(
+        self, pool, states, mask, message
+    ):
+        with pytest.raises(ValueError, match=message):
+            pool(states, mask)

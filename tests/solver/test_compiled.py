@@ -1,0 +1,105 @@
+import multiprocessing
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from solver.graphs import softmax_edges
+
+from perron import stationary
+from perron.solver import compiled
+
+
+def answers() -> torch.Tensor:
+    """Enough work for several threads."""
+    edges = softmax_edges(40, 80, 80, std=1).float().requires_grad_()
+    weights = stationary(edges)
+    weights.square().sum().backward()
+    return torch.cat([weights.detach().flatten(), edges.grad.flatten()])
+
+
+def test_the_ranges_cover_every_text_once_and_share_the_work():
+    work = np.concatenate([np.ones(50), np.full(5, 100.0)])
+    ranges = compiled._equal_ranges(work, 8)
+    assert [text for first, last in ranges for text in range(first, last)] == list(
+        range(55)
+    )
+    assert max(work[first:last].sum() for first, last in ranges) <= 200
+
+
+def test_the_number_of_threads_is_torchs_and_changes_no_bit(four_threads):
+    names = set()
+
+    def kernel(first, last):
+        names.add(threading.current_thread().name)
+        barrier.wait(timeout=20)
+
+    work = np.full(4, 1e9)
+    barrier = threading.Barrier(4)
+    compiled.share_out(kernel, work)
+    assert len(names) == 4
+    many = answers()
+    torch.set_num_threads(1)
+    assert torch.equal(answers(), many)
+    names.clear()
+    barrier = threading.Barrier(1)
+    compiled.share_out(kernel, work)
+    assert names == {threading.current_thread().name}
+
+
+def meet_on_four_threads() -> None:
+    """Fails by a timeout if there are fewer threads than four."""
+    barrier = threading.Barrier(4)
+    compiled.share_out(lambda first, last: barrier.wait(timeout=20), np.full(4, 1e9))
+
+
+class Answers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return answers(), torch.get_num_threads()
+
+
+def test_a_fork_starts_threads_of_its_own(four_threads):
+    meet_on_four_threads()
+    child = multiprocessing.get_context("fork").Process(target=meet_on_four_threads)
+    child.start()
+    child.join(timeout=60)
+    assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_data_loader_give_the_same_on_one_thread_each(
+    method, four_threads
+):
+    want = answers()
+    loader = torch.utils.data.DataLoader(
+        Answers(), batch_size=None, num_workers=2, multiprocessing_context=method
+    )
+    for got, threads in loader:
+        assert torch.equal(got, want)
+        assert threads == 1
+
+
+def test_several_python_threads_may_call_at_once(four_threads):
+    want = answers()
+    with ThreadPoolExecutor(6) as pool:
+        for got in pool.map(lambda _: answers(), range(12)):
+            assert torch.equal(got, want)
+
+
+def test_it_works_where_no_cache_can_be_written():
+    code = """
+import numba.core.caching, torch
+def no_locator(*args, **kwargs):
+    raise RuntimeError("cannot cache function: no locator available")
+numba.core.caching.CacheImpl.__init__ = no_locator
+from perron import stationary
+print(stationary(torch.tensor([[0.5, 0.5], [0.5, 0.5]])).tolist())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "[0.5, 0.5]", run.stderr

@@ -1,0 +1,39 @@
+import pytest
+import torch
+from plain import run_plain
+from solver.graphs import random_edges, random_mask, softmax_edges
+
+from perron import stationary
+from perron.solver.ops import adjoint_op, stationary_op
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_operators_satisfy_torchs_own_checks(dtype):
+    edges, mask = random_edges(9, 4, 4).to(dtype), random_mask(9, 4)
+    for keep_factors in (True, False):
+        torch.library.opcheck(stationary_op, (edges, mask, keep_factors))
+    torch.library.opcheck(stationary_op, (edges.requires_grad_(), mask, True))
+    _, factors = stationary_op(edges.detach(), mask, True)
+    torch.library.opcheck(adjoint_op, (torch.rand(9, 4, dtype=dtype), factors, mask))
+
+
+def test_compiles_whole_and_exports_for_every_shape():
+    assert run_plain("compile_solver.py").split() == ["compiled", "exported"]
+
+
+def test_the_second_derivative_is_refused_in_a_compiled_graph_too():
+    edges = softmax_edges(3, 3, std=1).requires_grad_()
+    weights, _ = stationary_op(edges[None], torch.ones(1, 3, dtype=torch.bool), True)
+    (slope,) = torch.autograd.grad(weights[0, 0], edges, create_graph=True)
+    with pytest.raises(RuntimeError, match='gradient="unrolled"'):
+        slope.sum().backward()
+
+
+def test_without_a_gradient_no_factors_are_kept():
+    saved = []
+    edges = random_edges(9, 4, 4)
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda t: t):
+        stationary(edges)
+        with torch.no_grad():
+            stationary(edges.requires_grad_())
+    assert saved == []

@@ -1,0 +1,59 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perron
+
+SRC = Path(perron.__file__).parent
+
+MAY_IMPORT = {
+    "solver": set(),
+    "pooling": {"solver"},
+    "layers": set(),
+    "models": {"layers", "pooling"},
+    "data": set(),
+    "training": {"data", "models"},
+    "explain": {"data", "models"},
+    "web": {"explain"},
+    "integrations": {"solver", "pooling", "layers", "data", "models", "training"},
+    "cli": {"data", "models", "training", "explain", "web", "integrations"},
+}
+
+
+def imported_packages(source: str) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {n.split(".")[1] for n in names if n.startswith("perron.")}
+
+
+def packages() -> list[str]:
+    return sorted(path.parent.name for path in SRC.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", packages())
+def test_imports_point_one_way(package):
+    for path in (SRC / package).rglob("*.py"):
+        extra = imported_packages(path.read_text()) - MAY_IMPORT[package] - {package}
+        assert not extra, f"{path.relative_to(SRC)} must not import {extra}"
+
+
+def test_the_test_sees_both_kinds_of_import():
+    source = "import perron.web.app\nfrom perron.cli import main\n"
+    assert imported_packages(source) == {"web", "cli"}
+
+
+def test_import_perron_imports_nothing_heavy():
+    code = "import sys, torch; before = set(sys.modules); import perron; " + (
+        "print(*sorted({n.split('.')[0] for n in set(sys.modules) - before}))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    new = set(run.stdout.split())
+    assert "perron" in new
+    assert not new & {"numba", "llvmlite", "scipy", "rich", "pandas", "matplotlib"}

@@ -1,0 +1,47 @@
+"""Refusals that the shape checker of the test run would forestall."""
+
+import subprocess
+import sys
+
+CASES = {
+    "stationary(torch.rand(3, 3), norm='max')": (
+        'norm must be "sum" or "l2", but came as \'max\''
+    ),
+    "power_method(torch.rand(3, 3), gradient='exact')": (
+        'gradient must be one of "unrolled", "truncated", "reverse", '
+        "but came as 'exact'"
+    ),
+    "CentralityPool(4, connectivity='mpl')": (
+        'connectivity must be "mlp", "bilinear" or "query", but came as \'mpl\''
+    ),
+    "CentralityPool(4, solver='power')": (
+        "solver must be \"direct\" or PowerSettings(...), but came as 'power'"
+    ),
+    "CentralityPool(4, activation='gelu')": (
+        'activation must be "tanh" or "relu", but came as \'gelu\''
+    ),
+    "CentralityPool(4, norm='max')": 'norm must be "sum" or "l2", but came as \'max\'',
+    "CentralityPool(4, heads=0)": (
+        "hidden and heads must be at least 1, but came as 50 and 0"
+    ),
+    "PowerSettings(gradient='exact')": (
+        'gradient must be one of "unrolled", "truncated", "reverse", '
+        "but came as 'exact'"
+    ),
+    "PowerSettings(max_steps=0)": "max_steps must be at least 1, but came as 0",
+    "MaxPool(0)": "dim must be at least 1, but came as 0",
+    "SelfAttentionPool(4, queries=0)": "queries must be at least 1, but came as 0",
+    "DynamicRoutingPool(4, capsules=0)": (
+        "capsules and iterations must be at least 1, but came as 0 and 3"
+    ),
+}
+
+
+def test_every_wrong_setting_is_refused_with_what_came_and_what_is_possible():
+    code = "import torch\nfrom perron import *\n" + "".join(
+        f"try:\n    {call}\n    print('accepted')\n"
+        "except ValueError as error:\n    print(error)\n"
+        for call in CASES
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.splitlines() == list(CASES.values()), run.stderr
