@@ -195,15 +195,12 @@ class TestEveryAggregator:
         states, mask = padded
         pool = pool.double()
         states = states.double().requires_grad_()
-        with torch.no_grad():  # relu has kinks, max has ties: keep away from them
-            for parameter in pool.parameters():
-                parameter.mul_(1.5)
         if getattr(pool, "solver", "direct") != "direct":
-            pool.solver = PowerSettings(
-                tol=1e-14, gradient=pool.solver.gradient, grad_steps=60
-            )
+            pool.solver = PowerSettings(tol=1e-14, gradient=pool.solver.gradient)
         assert torch.autograd.gradcheck(
-            lambda s, *_: pool(s, mask).vector, (states, *pool.parameters())
+            lambda s, *_: pool(s, mask).vector,
+            (states, *pool.parameters()),
+            fast_mode=True,
         )
 
     def test_state_survives_save_and_load(self, name, pool, padded, tmp_path):

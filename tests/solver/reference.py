@@ -77,20 +77,22 @@ def gradient_by_differences(
 def power_iteration(edges: np.ndarray, tol: float, max_steps: int):
     """The paper's Algorithm 1, word by word; returns alpha, theta and the steps."""
     y = np.ones(len(edges), edges.dtype)
-    for step in range(1, max_steps + 1):
+    steps = 0
+    while steps < max_steps:
+        steps += 1
         alpha = y / np.sqrt((y * y).sum())
         y = edges @ alpha
         theta = alpha @ y
         if np.sqrt(((y - theta * alpha) ** 2).sum()) <= tol * abs(theta):
             break
-    return alpha, theta, step
+    return alpha, theta, steps
 
 
 def kmr_sequential(players: int, p: float, epsilon: float) -> np.ndarray:
     """Edges (from j to i) of the Kandori-Mailath-Rob chain, one revision at a time.
 
     States count the players of action 1. A reviser plays at random with probability
-    epsilon, else replies best to the others, of whom a share p must play 1 to copy them.
+    epsilon, else replies best to the others: 1 if more than a share p of them play 1.
     """
     N = players
     P = np.zeros((N + 1, N + 1))

@@ -1,7 +1,7 @@
 """The contract of every aggregator: states and a mask in, one vector a text out."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,8 +27,8 @@ class Aggregator(nn.Module, ABC):
 
     `forward` keeps the promises that all aggregators share: the inputs are left alone;
     what lies under the padding is never read; a text with no words gets a zero vector,
-    zero weights and zero gradient; half precision is pooled in float32. What is left for
-    a subclass is `aggregate`, and to set `out_dim`.
+    zero weights and zero gradient; half precision is pooled in float32. What is left
+    for a subclass is `aggregate`, and to set `out_dim`.
     """
 
     out_dim: int
@@ -57,7 +57,7 @@ class Aggregator(nn.Module, ABC):
             pooled = self.aggregate(words, mask, need_edges)
         if states.dtype == working:
             return pooled
-        return Pooled(*(_to(value, states.dtype) for value in pooled))
+        return Pooled(*(_narrow(value, states.dtype) for value in pooled))
 
     @abstractmethod
     def aggregate(
@@ -96,7 +96,7 @@ class Aggregator(nn.Module, ABC):
         return mask
 
 
-def _to(value: Tensor | SolverInfo | None, dtype: torch.dtype) -> object:
+def _narrow(value: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if isinstance(value, Tensor) else value
 
 

@@ -25,7 +25,7 @@ class Connectivity(nn.Module, ABC):
 
 
 class MLPConnectivity(Connectivity):
-    """The paper's two-layer network on a pair:  s_ij = w₂ᵀ act(W_a h_i + W_b h_j + b)."""
+    """The paper's network on a pair:  s_ij = w₂ᵀ act(W_a h_i + W_b h_j + b)."""
 
     def __init__(self, dim: int, hidden: int, heads: int, activation: str) -> None:
         super().__init__()

@@ -12,8 +12,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 # Below this many multiply-adds a thread costs more to wake than it saves.
 _WORTH_A_THREAD = 1_000_000
@@ -28,21 +29,27 @@ _WORTH_A_THREAD = 1_000_000
 _CHUNKS_PER_THREAD = 4  # so that a thread which got short texts takes more of them
 
 
-def jit(
-    function: Callable[..., Any] | None = None, *, regroup_sums: bool = False
-) -> Any:
-    """Compile at first call, keep the machine code on disk where that is possible.
+def jit(function: Kernel) -> Kernel:
+    """Compile at first call, keep the machine code on disk where that is possible."""
+    return _compile(function, {"contract"})
 
-    Args:
-        function: what to compile; without it, a decorator is returned.
-        regroup_sums: let a sum along a loop be taken in any order, so that the loop can
-            become vector instructions. NaN and infinity keep their meaning.
+
+def jit_sums(function: Kernel) -> Kernel:
+    """Compile likewise, and let a sum along a loop be taken in any order.
+
+    That is what turns such a loop into vector instructions. NaN and infinity keep their
+    meaning, but a product of several factors may be regrouped as well.
     """
-    if function is None:
-        return partial(jit, regroup_sums=regroup_sums)
+    return _compile(function, {"contract", "reassoc", "nsz"})
+
+
+def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
     function = inspect.unwrap(function)  # a test run wraps it in a checker of shapes
-    fastmath = {"contract", "reassoc", "nsz"} if regroup_sums else {"contract"}
-    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+    options: dict[str, Any] = {
+        "nogil": True,
+        "fastmath": fastmath,
+        "error_model": "numpy",
+    }
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no directory that it may write to
@@ -174,4 +181,4 @@ def _equal_ranges(work: Array, count: int) -> Sequence[tuple[int, int]]:
     done = np.cumsum(work, dtype=np.float64)
     cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count) + 1
     edges = [0, *sorted({int(cut) for cut in cuts if cut < len(work)}), len(work)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(pairwise(edges))

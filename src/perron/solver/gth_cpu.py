@@ -14,6 +14,8 @@ in the layout each of them likes; a rate that is negative, infinite or undefined
 the factors and weights of its text NaN.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -42,7 +44,7 @@ def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Te
     weights = edges.new_empty(texts, words)
     factors = edges.new_empty(texts if keep_factors else 0, words, words)
     arrays = (edges.contiguous(), mask.contiguous(), weights, factors)
-    arguments = [tensor.numpy() for tensor in arrays]
+    arguments: list[Any] = [tensor.numpy() for tensor in arrays]
     arguments += _TOP[edges.dtype], _FLOOR[edges.dtype]
     order, groups, work = _plan(arguments[1], _SHORT, _GROUP, _WORTH_A_GROUP)
     if len(groups):
@@ -56,7 +58,7 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N) and the factors."""
     grad_edges = torch.empty_like(factors)
     arrays = (grad.contiguous(), factors, mask.contiguous(), grad_edges)
-    arguments = [tensor.numpy() for tensor in arrays]
+    arguments: list[Any] = [tensor.numpy() for tensor in arrays]
     arguments += _TOP[factors.dtype], _HUGE, torch.finfo(factors.dtype).max
     order, groups, work = _plan(arguments[2], _SHORT, _GROUP, _WORTH_A_GROUP)
     if len(groups):

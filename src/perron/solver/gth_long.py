@@ -13,6 +13,7 @@ import numpy as np
 from perron.solver.compiled import (
     Array,
     jit,
+    jit_sums,
     lost,
     used_words,
     within,
@@ -24,7 +25,7 @@ from perron.solver.compiled import (
 _BLOCK = 8
 
 
-@jit(regroup_sums=True)
+@jit_sums
 def solve_long(
     first: int,
     last: int,
@@ -106,7 +107,7 @@ def _scale(A: Array, W: Array, n: int, shift: int, floor: Any) -> None:
         W[a, a] = 0
 
 
-@jit(regroup_sums=True)
+@jit_sums
 def _eliminate(W: Array, n: int) -> None:
     """Censor the chain to {0..k-1} for k = n-1 .. 1, in blocks of rows.
 
@@ -136,7 +137,7 @@ def _eliminate(W: Array, n: int) -> None:
         end = begin
 
 
-@jit(regroup_sums=True)
+@jit_sums
 def _update(W: Array, begin: int, end: int) -> None:
     """W_ij += Σ_k P_ik W_kj for i, j < begin <= k < end: two rows, four k at a time."""
     for i in range(0, begin - 1, 2):
@@ -156,7 +157,7 @@ def _update(W: Array, begin: int, end: int) -> None:
                 W[i, j] += P * W[k, j]
 
 
-@jit(regroup_sums=True)
+@jit_sums
 def _balance(W: Array, n: int, x: Array) -> None:
     """x_0 = 1, s_k x_k = Σ_{j<k} W_kj x_j, then x to sum one."""
     x[0] = 1.0
@@ -175,7 +176,7 @@ def _balance(W: Array, n: int, x: Array) -> None:
         x[k] /= total
 
 
-@jit(regroup_sums=True)
+@jit_sums
 def _even_out(A: Array, n: int, x: Array, inflow: Array, outflow: Array) -> None:
     """One Jacobi step in double precision: x_i <- Σ_j A_ij x_j / Σ_j A_ji.
 
@@ -211,7 +212,7 @@ def _even_out(A: Array, n: int, x: Array, inflow: Array, outflow: Array) -> None
             x[i] /= total
 
 
-@jit(regroup_sums=True)
+@jit_sums
 def adjoint_long(
     first: int,
     last: int,
@@ -258,7 +259,7 @@ def _turn(W: Array, n: int, P: Array) -> None:
                     P[k, i] = W[i, k]
 
 
-@jit(regroup_sums=True)
+@jit_sums
 def _adjoint(
     W: Array,
     P: Array,
@@ -274,8 +275,8 @@ def _adjoint(
     Down: c_k = (γ_k - γᵀα + q_k) / s_k;  q_j += W_kj c_k for j < k.
     Up:   u_k = c_k + Σ_{i<k} P_ik u_i.
 
-    Where a graph nearly falls apart, the u of each part has a large level of its own, on
-    which the differences that make up the gradient would drown. Therefore the way up
+    Where a graph nearly falls apart, the u of each part has a large level of its own,
+    in which the differences that make up the gradient would drown. Therefore the way up
     first finds the level, then what is off it, and returns u in two pieces, u + rest.
     And γ is taken relative to that of the heaviest word, whose own difference to the
     mean would otherwise be lost where this word has nearly all the weight.

@@ -79,7 +79,7 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
 
 
 def _words_first(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return an order that brings the words in use to the front, and their mask there."""
+    """Return an order with the words in use in front, and the mask in that order."""
     order = torch.argsort(~mask, dim=-1, stable=True)
     return order, mask.gather(-1, order)
 

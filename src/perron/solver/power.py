@@ -34,7 +34,7 @@ class PowerResult(NamedTuple):
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """Return the ε used when none is given: 1e-10 in float64, as in the paper, else 1e-6.
+    """Return the ε used when none is given: 1e-10 (the paper's) in float64, else 1e-6.
 
     A residual of 1e-10 cannot be reached in float32, where it would burn all steps.
     """
@@ -246,8 +246,8 @@ def _until_done(
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Repeat a step on each text (first axis) until it says that the text is done.
 
-    A finished text keeps the state it finished with, and a text whose state is no longer
-    finite is given up. When half of the texts at work have ended, the others are moved
+    A finished text keeps the state it finished with, and a text whose state is not
+    finite any more is given up. When half of the texts at work have ended, the others are moved
     together, so that the ended ones cost nothing.
 
     Returns:

@@ -16,14 +16,14 @@ def stationary(
 
     For edges whose columns sum to one this is the Perron vector, A α = α. The columns
     need not sum to one, though, and the diagonal plays no part: ``edges[..., i, j]`` is
-    the rate of walking from j to i. α is found by state reduction (Grassmann, Taksar and
-    Heyman, 1985), which never subtracts, so that every entry is right to a few units of
-    rounding, however lopsided the graph; and so is the gradient
+    the rate of walking from j to i. α is found by state reduction (Grassmann, Taksar
+    and Heyman, 1985), which never subtracts, so that every entry is right to a few
+    units of rounding, however lopsided the graph; and so is the gradient
 
         ∂ℓ/∂A_ij = (u_i - u_j) α_j,    Kᵀu = γ - (γᵀα)1,    γ = ∂ℓ/∂α,
 
-    for which two sweeps through the same factors suffice. It may be taken once; a second
-    derivative is refused. `docs/mathematics.md` has the derivation.
+    for which two sweeps through the same factors suffice. It may be taken once; a
+    second derivative is refused. `docs/mathematics.md` has the derivation.
 
     Args:
         edges: (..., N, N) rates, positive off the diagonal between words in use. A zero
