@@ -36,7 +36,7 @@ class DynamicRoutingPool(Aggregator):
             capsules: how many.
             iterations: of routing.
             reverse: let a capsule choose among words, not a word among capsules.
-            capsule_dim: width of a capsule; if not given, ``dim / capsules`` rounded up.
+            capsule_dim: width of a capsule; ``dim / capsules`` rounded up if not given.
         """
         super().__init__(dim)
         if capsules < 1 or iterations < 1:

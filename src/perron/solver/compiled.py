@@ -24,7 +24,7 @@ Array = NDArray[Any]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 # Below this many multiply-adds a thread costs more to wake than it saves.
-_WORTH_A_THREAD = 1_000_000
+_WORTH_A_THREAD = 1_500_000
 
 _CHUNKS_PER_THREAD = 4  # so that a thread which got short texts takes more of them
 

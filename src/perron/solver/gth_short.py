@@ -3,7 +3,8 @@
 The last axis of every array runs over the L texts of a group, and so does every inner
 loop: the loops of one text would be too short to be worth a vector instruction. A text
 shorter than the longest of its group is padded with words that nobody walks to, whose
-rates are all zero. Letters and factors are those of `gth_cpu`; the factors of the texts
+rates are all zero. With at most 64 words the errors of the elimination are so small
+that the last step of `gth_long`, evening them out, would not pay. Letters and factors are those of `gth_cpu`; the factors of the texts
 first .. first + L - 1 lie as one (n, n, L) block at the place of these texts' (N, N).
 """
 
@@ -49,18 +50,16 @@ def solve_short(
             for t in range(L):
                 weights[texts[t]] = 0
             continue
-        A = np.zeros((n, n, L), edges.dtype)
-        exponents = _pack(edges, texts, used, counts, A)
         if factors.shape[0] > 0:
             W = _block(factors, groups[group], n, L)
         else:
             W = np.empty((n, n, L), edges.dtype)
-        _scale(A, W, counts, exponents, top, floor)
+        exponents = _pack(edges, texts, used, counts, W)
+        _scale(W, counts, exponents, top, floor)
         _eliminate(W)
         W[0, 0] = exponents
         x = np.empty((n, L))
         _balance(W, x)
-        _even_out(A, x)
         for t in range(L):
             weights[texts[t]] = 0
             for a in range(counts[t]):
@@ -77,65 +76,59 @@ def _block(factors: Array, first: int, n: int, L: int) -> Array:
 
 
 @jit
-def _pack(edges: Array, texts: Array, used: Array, counts: Array, A: Array) -> Array:
-    """Copy the rates between words in use to A; return the exponents of their sums.
+def _pack(edges: Array, texts: Array, used: Array, counts: Array, W: Array) -> Array:
+    """Copy the rates between words in use to W; return the exponents of their sums.
 
     A negative, infinite or undefined rate makes that exponent NaN, and its text's rates
     all one.
     """
-    n, L = A.shape[0], A.shape[2]
-    in_a_row = True  # as most texts have them
+    n, L = W.shape[0], W.shape[2]
+    in_a_row = counts[0] > 0  # each text's words, as most texts have them
     for t in range(L):
-        if counts[t] == 0:
-            in_a_row = False
-            break
-        start = used[t, 0]
-        in_a_row &= used[t, counts[t] - 1] - start == counts[t] - 1
-        in_a_row &= start + n <= edges.shape[1]
-    if in_a_row:
-        for a in range(n):
-            for t in range(L):
-                start = used[t, 0]
-                row = edges[texts[t], start + a][start : start + n]
-                for b in range(n):
-                    A[a, b, t] = row[b]
-    else:
-        for t in range(L):
-            for a in range(counts[t]):
-                for b in range(counts[t]):
-                    A[a, b, t] = edges[texts[t], used[t, a], used[t, b]]
+        m = counts[t]
+        if m > 0:
+            in_a_row &= used[t, m - 1] - used[t, 0] == m - 1
+            in_a_row &= used[t, 0] + n <= edges.shape[1]
     total = np.zeros(L)
-    flaws = np.zeros(L, A.dtype)
+    flaws = np.zeros(L, W.dtype)
     for a in range(n):
-        A[a, a] = 0
+        for t in range(L):
+            if in_a_row:
+                start = used[t, 0]
+                row = edges[texts[t], min(start + a, edges.shape[1] - 1)]
+                row = row[start : start + n]
+                for b in range(n):
+                    W[a, b, t] = row[b]
+            elif a < counts[t]:
+                for b in range(counts[t]):
+                    W[a, b, t] = edges[texts[t], used[t, a], used[t, b]]
+        W[a, a] = 0
         for b in range(n):
             if max(a, b) >= counts[0]:  # the shortest text
                 for t in range(L):
                     if max(a, b) >= counts[t]:
-                        A[a, b, t] = 0
+                        W[a, b, t] = 0
             for t in range(L):
-                rate = A[a, b, t]
+                rate = W[a, b, t]
                 total[t] += rate
                 flaws[t] += abs(rate) - rate  # exactly zero for a rate
-    exponents = np.empty(L, A.dtype)
+    exponents = np.empty(L, W.dtype)
     for t in range(L):
         if flaws[t] == 0 and total[t] < np.inf:
             exponents[t] = math.frexp(total[t])[1]
         else:
             exponents[t] = np.nan
-            A[:, :, t] = 1
+            W[:, :, t] = 1
     return exponents
 
 
 @jit
-def _scale(
-    A: Array, W: Array, counts: Array, exponents: Array, top: int, floor: Any
-) -> None:
-    """A *= 2**(top - exponent), in two factors as one may be out of range; W = A."""
-    n, L = A.shape[0], A.shape[2]
-    half = np.ones(L, A.dtype)
-    rest = np.ones(L, A.dtype)
-    low = np.full(L, floor, A.dtype)
+def _scale(W: Array, counts: Array, exponents: Array, top: int, floor: Any) -> None:
+    """W *= 2**(top - exponent), in two factors because one may be out of range."""
+    n, L = W.shape[0], W.shape[2]
+    half = np.ones(L, W.dtype)
+    rest = np.ones(L, W.dtype)
+    low = np.full(L, floor, W.dtype)
     for t in range(L):
         if not np.isnan(exponents[t]):
             shift = top - int(exponents[t])
@@ -147,11 +140,8 @@ def _scale(
                 for t in range(L):
                     low[t] = floor if max(a, b) < counts[t] else 0
             for t in range(L):
-                rate = A[a, b, t] * half[t] * rest[t]
-                rate = low[t] if rate < low[t] else rate  # NaN stays NaN
-                A[a, b, t] = rate
-                W[a, b, t] = rate
-        A[a, a] = 0
+                rate = W[a, b, t] * half[t] * rest[t]
+                W[a, b, t] = low[t] if rate < low[t] else rate
         if a >= counts[0]:
             low[:] = floor
 
@@ -205,29 +195,6 @@ def _balance(W: Array, x: Array) -> None:
     for k in range(n):
         for t in range(L):
             x[k, t] /= total[t]
-
-
-@jit
-def _even_out(A: Array, x: Array) -> None:
-    """One Jacobi step in double precision, as in `gth_long`."""
-    n, L = x.shape
-    inflow = np.zeros((n, L))
-    outflow = np.zeros((n, L))
-    for i in range(n):
-        for j in range(n):
-            for t in range(L):
-                rate = np.float64(A[i, j, t])
-                inflow[i, t] += rate * x[j, t]
-                outflow[j, t] += rate
-    total = np.zeros(L)
-    for i in range(n):
-        for t in range(L):
-            if outflow[i, t] > 0:  # else padding, or the only word
-                x[i, t] = inflow[i, t] / outflow[i, t]
-            total[t] += x[i, t]
-    for i in range(n):
-        for t in range(L):
-            x[i, t] /= total[t]
 
 
 @jit

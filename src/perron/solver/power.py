@@ -247,8 +247,8 @@ def _until_done(
     """Repeat a step on each text (first axis) until it says that the text is done.
 
     A finished text keeps the state it finished with, and a text whose state is not
-    finite any more is given up. When half of the texts at work have ended, the others are moved
-    together, so that the ended ones cost nothing.
+    finite any more is given up. When half of the texts at work have ended, the others
+    are moved together, so that the ended ones cost nothing.
 
     Returns:
         The final state, the steps taken, and whether the text was done.
