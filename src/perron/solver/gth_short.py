@@ -4,8 +4,10 @@ The last axis of every array runs over the L texts of a group, and so does every
 loop: the loops of one text would be too short to be worth a vector instruction. A text
 shorter than the longest of its group is padded with words that nobody walks to, whose
 rates are all zero. With at most 64 words the errors of the elimination are so small
-that the last step of `gth_long`, evening them out, would not pay. Letters and factors are those of `gth_cpu`; the factors of the texts
-first .. first + L - 1 lie as one (n, n, L) block at the place of these texts' (N, N).
+that the last step of `gth_long`, evening them out, would not pay.
+
+Letters and factors are those of `gth_cpu`. The factors of a group lie as one (n, n, L)
+block where the (N, N) blocks of as many texts would.
 """
 
 import math
