@@ -9,9 +9,8 @@ def kernel(request, monkeypatch):
     if request.param == "torch":
         monkeypatch.setattr(gth_cpu, "forward", gth_torch.forward)
         monkeypatch.setattr(gth_cpu, "backward", gth_torch.backward)
-    elif request.param == "short":
-        monkeypatch.setattr(gth_cpu, "_WORTH_A_GROUP", 1)
-        monkeypatch.setattr(gth_cpu, "_SHORT", 10**9)
     else:
-        monkeypatch.setattr(gth_cpu, "_SHORT", -1)
+        monkeypatch.setattr(
+            gth_cpu, "_SHORT", 10**9 if request.param == "short" else -1
+        )
     return request.param

@@ -154,6 +154,8 @@ def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None
         work: an estimate of each text's multiply-adds; ranges get about equal sums.
         arguments: passed on.
     """
+    if len(work) == 0:
+        return
     total = float(work.sum())
     threads = min(torch.get_num_threads(), max(1, int(total / _WORTH_A_THREAD)))
     if threads == 1:

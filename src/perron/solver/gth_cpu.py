@@ -23,6 +23,7 @@ from torch import Tensor
 from perron.solver.compiled import Array, jit, share_out
 from perron.solver.gth_long import adjoint_long, solve_long
 from perron.solver.gth_short import adjoint_short, solve_short
+from perron.solver.lanes import LANES
 
 # The rates are scaled so that their sum is about 2**_TOP; what is then below _FLOOR
 # counts as _FLOOR (see "Zeros" in docs/mathematics.md).
@@ -31,11 +32,7 @@ _FLOOR = {torch.float32: np.float32(2.0**-126), torch.float64: np.float64(2.0**-
 
 _HUGE = 1e180  # keeps the adjoint finite where a graph falls apart
 
-# Up to 64 words, texts are solved side by side, 32 to a group: enough for the loops to
-# fill vector instructions, few enough to stay in the second-level cache.
-_SHORT = 64
-_GROUP = 32
-_WORTH_A_GROUP = 8
+_SHORT = 64  # words up to which texts are solved eight at a time
 
 
 def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
@@ -46,11 +43,9 @@ def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Te
     arrays = (edges.contiguous(), mask.contiguous(), weights, factors)
     arguments: list[Any] = [tensor.numpy() for tensor in arrays]
     arguments += _TOP[edges.dtype], _FLOOR[edges.dtype]
-    order, groups, work = _plan(arguments[1], _SHORT, _GROUP, _WORTH_A_GROUP)
-    if len(groups):
-        share_out(solve_short, work, order, groups, *arguments)
-    else:
-        share_out(solve_long, work, *arguments)
+    order, short, long = _plan(arguments[1], _SHORT)
+    share_out(solve_short, short, order, *arguments)
+    share_out(solve_long, long, order, texts - len(long), *arguments)
     return weights, factors
 
 
@@ -60,40 +55,38 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     arrays = (grad.contiguous(), factors, mask.contiguous(), grad_edges)
     arguments: list[Any] = [tensor.numpy() for tensor in arrays]
     arguments += _TOP[factors.dtype], _HUGE, torch.finfo(factors.dtype).max
-    order, groups, work = _plan(arguments[2], _SHORT, _GROUP, _WORTH_A_GROUP)
-    if len(groups):
-        share_out(adjoint_short, work, order, groups, *arguments)
-    else:
-        share_out(adjoint_long, work / 4, *arguments)
+    order, short, long = _plan(arguments[2], _SHORT)
+    share_out(adjoint_short, short, order, *arguments)
+    share_out(adjoint_long, long / 4, order, len(order) - len(long), *arguments)
     return grad_edges
 
 
 @jit
-def _plan(
-    mask: Array, short: int, group: int, worth_a_group: int
-) -> tuple[Array, Array, Array]:
-    """Return an order of the texts by length, the bounds of groups, and their work.
+def _plan(mask: Array, longest_short: int) -> tuple[Array, Array, Array]:
+    """Return the texts in order of length, the work of each group, and of each other.
 
-    If one by one is better, there are no groups, and the work is that of each text.
+    As many short texts as fill groups come first in that order; all others follow. The
+    factors of a text are kept at its place in the order.
     """
-    texts = mask.shape[0]
+    texts, words = mask.shape
     counts = np.zeros(texts, np.int64)
     for text in range(texts):
-        for word in range(mask.shape[1]):
+        for word in range(words):
             counts[text] += mask[text, word]
-    longest = counts.max() if texts else 0
+    starts = np.zeros(words + 2, np.int64)
+    for text in range(texts):
+        starts[counts[text] + 1] += 1
+    starts = np.cumsum(starts)
     order = np.empty(texts, np.int64)
-    if texts < worth_a_group or longest > short:
-        return order, np.empty(0, np.int64), counts.astype(np.float64) ** 3 / 3
-    place = 0
-    for length in range(longest + 1):  # short texts: few lengths
-        for text in range(texts):
-            if counts[text] == length:
-                order[place] = text
-                place += 1
-    groups = np.append(np.arange(0, texts, group), texts)
-    work = np.empty(len(groups) - 1)
-    for g in range(len(work)):
-        first, last = groups[g], groups[g + 1]
-        work[g] = (last - first) * float(counts[order[last - 1]]) ** 3 / 3
-    return order, groups, work
+    short = 0
+    for text in range(texts):
+        order[starts[counts[text]]] = text
+        starts[counts[text]] += 1
+        short += counts[text] <= longest_short
+    groups = short // LANES
+    work = counts[order].astype(np.float64) ** 3 / 3
+    return (
+        order,
+        LANES * work[LANES - 1 : LANES * groups : LANES],
+        work[LANES * groups :],
+    )

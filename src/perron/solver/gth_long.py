@@ -29,6 +29,8 @@ _BLOCK = 8
 def solve_long(
     first: int,
     last: int,
+    order: Array,
+    grouped: int,
     edges: Array,
     mask: Array,
     weights: Array,
@@ -36,7 +38,7 @@ def solve_long(
     top: int,
     floor: Any,
 ) -> None:
-    """Write the weights of the texts ``first`` to ``last - 1``, and their factors."""
+    """Write weights and factors of this range of the texts after the grouped ones."""
     words = mask.shape[1]
     keep = factors.shape[0] > 0
     A = np.empty((words, words), edges.dtype)
@@ -44,12 +46,13 @@ def solve_long(
     used = np.empty(words, np.int64)
     x = np.empty(words)
     spare = np.empty((2, words))
-    for text in range(first, last):
+    for place in range(grouped + first, grouped + last):
+        text = order[place]
         n = used_words(mask[text], used)
         weights[text] = 0
         if n == 0:
             continue
-        W = factors[text] if keep else scratch
+        W = factors[place] if keep else scratch
         total = _pack(edges[text], used[:n], A)
         if total < np.inf:
             exponent = math.frexp(total)[1]
@@ -57,7 +60,7 @@ def solve_long(
             _eliminate(W, n)
             W[0, 0] = exponent
             _balance(W, n, x)
-            _even_out(A, n, x, spare[0], spare[1])
+            _even_out(A, n, x, floor * n * 2.0**64, spare[0], spare[1])
         else:
             x[:n] = np.nan
             W[:n, :n] = np.nan
@@ -177,11 +180,15 @@ def _balance(W: Array, n: int, x: Array) -> None:
 
 
 @jit_sums
-def _even_out(A: Array, n: int, x: Array, inflow: Array, outflow: Array) -> None:
+def _even_out(
+    A: Array, n: int, x: Array, cut_off: float, inflow: Array, outflow: Array
+) -> None:
     """One Jacobi step in double precision: x_i <- Σ_j A_ij x_j / Σ_j A_ji.
 
     The relative errors of x are averaged with the probabilities of the reversed chain:
-    the largest cannot grow, and in a well connected graph they all but cancel.
+    the largest cannot grow, and in a well connected graph they all but cancel. A word
+    that nearly only zeros join to the others, its outflow below the cut-off, is left
+    alone.
     """
     outflow[:n] = 0.0
     whole = n - n % 4
@@ -203,19 +210,21 @@ def _even_out(A: Array, n: int, x: Array, inflow: Array, outflow: Array) -> None
             outflow[j] += r0
             t0 += r0 * x[j]
         inflow[i] = t0
-    if n > 1:
-        total = 0.0
-        for i in range(n):
+    total = 0.0
+    for i in range(n):
+        if outflow[i] > cut_off:
             x[i] = inflow[i] / outflow[i]
-            total += x[i]
-        for i in range(n):
-            x[i] /= total
+        total += x[i]
+    for i in range(n):
+        x[i] /= total
 
 
 @jit_sums
 def adjoint_long(
     first: int,
     last: int,
+    order: Array,
+    grouped: int,
     grad: Array,
     factors: Array,
     mask: Array,
@@ -224,13 +233,14 @@ def adjoint_long(
     huge: float,
     limit: float,
 ) -> None:
-    """Write ∂ℓ/∂A of the texts ``first`` to ``last - 1``."""
+    """Write ∂ℓ/∂A of this range of the texts after the grouped ones."""
     words = mask.shape[1]
     used = np.empty(words, np.int64)
     gamma = np.empty(words)
     solution = np.empty((3, words))
     P = np.empty((words, words), factors.dtype)
-    for text in range(first, last):
+    for place in range(grouped + first, grouped + last):
+        text = order[place]
         n = used_words(mask[text], used)
         if n < words:
             grad_edges[text] = 0
@@ -238,7 +248,7 @@ def adjoint_long(
             continue
         for a in range(n):
             gamma[a] = grad[text, used[a]]
-        W = factors[text]
+        W = factors[place]
         u, rest, alpha = solution[0], solution[1], solution[2]
         # Not the rounded weights: only the α of these very factors makes γ - (γᵀα)1
         # orthogonal to α, and in a nearly disconnected graph u magnifies the rest.

@@ -103,9 +103,11 @@ def _balance(W: Tensor, used: Tensor) -> Tensor:
 
 def _even_out(A: Tensor, x: Tensor) -> Tensor:
     """One Jacobi step in double precision, as in `gth_long`."""
+    dtype = A.dtype
     A = A.to(x.dtype)
     outflow = A.sum(-2)
     inflow = (A @ x.unsqueeze(-1)).squeeze(-1)
-    x = torch.where(outflow > 0, inflow / outflow, x)
+    cut_off = _FLOOR[dtype] * A.shape[-1] * 2.0**64
+    x = torch.where(outflow > cut_off, inflow / outflow, x)
     total = x.sum(-1, keepdim=True)
     return x / total.masked_fill(total == 0, 1)
