@@ -23,12 +23,8 @@ from torch import Tensor
 from perron.solver.compiled import Array, jit, share_out
 from perron.solver.gth_long import adjoint_long, solve_long
 from perron.solver.gth_short import adjoint_short, solve_short
+from perron.solver.gth_torch import FLOOR, TOP
 from perron.solver.lanes import LANES
-
-# The rates are scaled so that their sum is about 2**_TOP; what is then below _FLOOR
-# counts as _FLOOR (see "Zeros" in docs/mathematics.md).
-_TOP = {torch.float32: 96, torch.float64: 400}
-_FLOOR = {torch.float32: np.float32(2.0**-126), torch.float64: np.float64(2.0**-400)}
 
 _HUGE = 1e180  # keeps the adjoint finite where a graph falls apart
 
@@ -42,7 +38,7 @@ def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Te
     factors = edges.new_empty(texts if keep_factors else 0, words, words)
     arrays = (edges.contiguous(), mask.contiguous(), weights, factors)
     arguments: list[Any] = [tensor.numpy() for tensor in arrays]
-    arguments += _TOP[edges.dtype], _FLOOR[edges.dtype]
+    arguments += TOP[edges.dtype], arguments[0].dtype.type(FLOOR[edges.dtype])
     order, short, long = _plan(arguments[1], _SHORT)
     share_out(solve_short, short, order, *arguments)
     share_out(solve_long, long, order, texts - len(long), *arguments)
@@ -54,7 +50,7 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     grad_edges = torch.empty_like(factors)
     arrays = (grad.contiguous(), factors, mask.contiguous(), grad_edges)
     arguments: list[Any] = [tensor.numpy() for tensor in arrays]
-    arguments += _TOP[factors.dtype], _HUGE, torch.finfo(factors.dtype).max
+    arguments += TOP[factors.dtype], _HUGE, torch.finfo(factors.dtype).max
     order, short, long = _plan(arguments[2], _SHORT)
     share_out(adjoint_short, short, order, *arguments)
     share_out(adjoint_long, long / 4, order, len(order) - len(long), *arguments)

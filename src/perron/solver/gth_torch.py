@@ -7,10 +7,10 @@ are sorted to the front; the rates of all others are zero, so that nobody walks 
 import torch
 from torch import Tensor
 
-# The rates are scaled so that the largest of a text is about 2**_TOP; what is then
-# below _FLOOR counts as _FLOOR (see "Zeros" in docs/mathematics.md).
-_TOP = {torch.float32: 96, torch.float64: 400}
-_FLOOR = {torch.float32: 2.0**-126, torch.float64: 2.0**-400}
+# The rates of a text are scaled to the order of 2**TOP; what is then below FLOOR counts
+# as FLOOR (see "Zeros" in docs/mathematics.md).
+TOP = {torch.float32: 96, torch.float64: 400}
+FLOOR = {torch.float32: 2.0**-126, torch.float64: 2.0**-400}
 
 
 def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
@@ -22,8 +22,8 @@ def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Te
     largest = W.amax((-2, -1)) if W.numel() else W.sum((-2, -1))
     sound = (W >= 0).all(-1).all(-1) & (largest < torch.inf)
     exponent = torch.frexp(largest.masked_fill(~sound, 1)).exponent
-    shift = (_TOP[W.dtype] - exponent)[..., None, None]
-    W = torch.ldexp(W, shift).clamp_min(_FLOOR[W.dtype]).masked_fill(~pairs, 0)
+    shift = (TOP[W.dtype] - exponent)[..., None, None]
+    W = torch.ldexp(W, shift).clamp_min(FLOOR[W.dtype]).masked_fill(~pairs, 0)
     A = W.clone()
     for k in range(W.shape[-1] - 1, 0, -1):
         leaving = W[:, :k, k].sum(-1)
@@ -67,7 +67,7 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
         u[:, k] = near + small
         part = u[:, k] - near
         rest[:, k] = (near - (u[:, k] - part)) + (small - part)
-    shift = _TOP[W.dtype] - W[:, 0, 0] if n else W.new_zeros(len(W))
+    shift = TOP[W.dtype] - W[:, 0, 0] if n else W.new_zeros(len(W))
     scale = torch.exp2(shift.to(alpha.dtype)).unsqueeze(-1)  # NaN for a flawed text
     steps = (u[:, :, None] - u[:, None]) + (rest[:, :, None] - rest[:, None])
     grad_edges = steps * (alpha * scale).unsqueeze(-2)
@@ -107,7 +107,7 @@ def _even_out(A: Tensor, x: Tensor) -> Tensor:
     A = A.to(x.dtype)
     outflow = A.sum(-2)
     inflow = (A @ x.unsqueeze(-1)).squeeze(-1)
-    cut_off = _FLOOR[dtype] * A.shape[-1] * 2.0**64
+    cut_off = FLOOR[dtype] * A.shape[-1] * 2.0**64
     x = torch.where(outflow > cut_off, inflow / outflow, x)
     total = x.sum(-1, keepdim=True)
     return x / total.masked_fill(total == 0, 1)

@@ -18,11 +18,11 @@ from perron.solver import gth_torch
 
 def solve(edges: Tensor, mask: Tensor) -> Tensor:
     """Return the weights (B, N) of graphs (B, N, N), differentiable once."""
+    keep_factors = torch.is_grad_enabled() and edges.requires_grad
     if torch.compiler.is_compiling() or type(edges) not in (Tensor, torch.nn.Parameter):
-        differentiable = torch.is_grad_enabled() and edges.requires_grad
-        weights, _ = stationary_op(edges, mask, differentiable)
-        return weights
-    weights, _ = _Stationary.apply(edges, mask)
+        weights, _ = stationary_op(edges, mask, keep_factors)
+    else:
+        weights, _ = _Stationary.apply(edges, mask, keep_factors)
     return weights
 
 
@@ -30,10 +30,12 @@ class _Stationary(Function):
     """x(A), the balance vector of the rates A; the mathematics is in `stationary`."""
 
     @staticmethod
-    def forward(ctx: Any, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, edges: Tensor, mask: Tensor, keep_factors: bool
+    ) -> tuple[Tensor, Tensor]:
         # The factors are an output, so that a second derivative finds its way through
         # them to `_Adjoint`, and is refused there instead of being silently wrong.
-        weights, factors = _forward(edges, mask, ctx.needs_input_grad[0])
+        weights, factors = _forward(edges, mask, keep_factors)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(factors, mask)
         return weights, factors
@@ -41,12 +43,12 @@ class _Stationary(Function):
     @staticmethod
     def backward(
         ctx: Any, grad: Tensor | None, _: Tensor | None
-    ) -> tuple[Tensor | None, None]:
+    ) -> tuple[Tensor | None, None, None]:
         if grad is None:
-            return None, None
+            return None, None, None
         if torch.is_grad_enabled():  # create_graph=True
-            return _Adjoint.apply(grad, *ctx.saved_tensors), None
-        return _backward(grad, *ctx.saved_tensors), None
+            return _Adjoint.apply(grad, *ctx.saved_tensors), None, None
+        return _backward(grad, *ctx.saved_tensors), None, None
 
 
 class _Adjoint(Function):
