@@ -13,7 +13,7 @@ help: ## list the targets
 
 setup: $(VENV)/.dev ## make .venv with everything that tests, checks and benchmarks need
 
-demo: $(VENV)/.demo ## train two poolings on real sentences, show what words weigh
+demo: $(VENV)/.demo ## train three poolings on real sentences, show what words weigh
 	$(RUN)/python examples/word_weights.py
 
 test: $(VENV)/.dev ## run the tests

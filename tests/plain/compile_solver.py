@@ -40,4 +40,7 @@ program = torch.export.export(
 )
 scores, mask = torch.randn(4, 8, 8), torch.rand(4, 8) < 0.7
 torch.testing.assert_close(program.module()(scores, mask), weigh(scores, mask))
+moved = scores.clone().requires_grad_()
+program.module()(moved, mask).square().sum().backward()
+torch.testing.assert_close(moved.grad, with_gradient(weigh, scores, mask)[1])
 print("exported")

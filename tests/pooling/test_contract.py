@@ -237,6 +237,11 @@ class TestEveryAggregator:
                 torch.ones(2, 4, dtype=torch.bool),
                 r"mask must have shape \(2, 3\).*\(2, 4\)",
             ),
+            (
+                torch.rand(2, 3, D),
+                torch.ones(2, 3, dtype=torch.bool, device="meta"),
+                r"mask is on meta, but states are on cpu",
+            ),
         ],
     )
     def test_a_wrong_argument_is_refused_with_what_came(

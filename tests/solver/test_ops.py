@@ -30,6 +30,16 @@ def test_the_second_derivative_is_refused_in_a_compiled_graph_too():
         slope.sum().backward()
 
 
+def test_a_graph_traced_without_a_gradient_can_be_differentiated_later():
+    edges, mask = random_edges(20, 30, 30), random_mask(20, 30)
+    slopes = []
+    for keep_factors in (True, False):
+        moved = edges.clone().requires_grad_()
+        stationary_op(moved, mask, keep_factors)[0].square().sum().backward()
+        slopes.append(moved.grad)
+    assert torch.equal(slopes[0], slopes[1])
+
+
 @pytest.mark.parametrize("how", ["no gradient wanted", "no_grad"])
 def test_without_a_gradient_no_factors_are_kept(how, monkeypatch):
     kept = []

@@ -74,6 +74,15 @@ def test_it_agrees_with_the_exact_answer_on_stochastic_matrices():
     torch.testing.assert_close(result.vector, stationary(edges, mask))
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e20, 1e35])
+def test_the_scale_of_the_matrix_changes_nothing_but_the_eigenvalue(scale):
+    edges = random_edges(3, 5, 5).float()
+    want, got = power_method(edges), power_method(edges * scale)
+    torch.testing.assert_close(got.vector, want.vector)
+    torch.testing.assert_close(got.eigenvalue / scale, want.eigenvalue)
+    assert got.info.converged.all()
+
+
 def test_each_text_stops_when_its_own_rule_is_met():
     flat, lopsided = softmax_edges(8, 8, std=0.1), softmax_edges(8, 8, std=4)
     together = torch.stack([flat, lopsided, flat, flat, flat])

@@ -1,6 +1,7 @@
 """The contract of every aggregator: states and a mask in, one vector a text out."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +53,7 @@ class Aggregator(nn.Module, ABC):
         """
         mask = self._check(states, mask)
         working = torch.float64 if states.dtype == torch.float64 else torch.float32
-        with torch.autocast(states.device.type, enabled=False):
+        with _without_autocast(states.device.type):
             words = states.masked_fill(~mask.unsqueeze(-1), 0).to(working)
             pooled = self.aggregate(words, mask, need_edges)
         if states.dtype == working:
@@ -93,7 +94,17 @@ class Aggregator(nn.Module, ABC):
                 f"mask must have shape {tuple(states.shape[:2])} to fit states of "
                 f"shape {tuple(states.shape)}, but came as {tuple(mask.shape)}"
             )
+        if mask.device != states.device:
+            raise ValueError(
+                f"mask is on {mask.device}, but states are on {states.device}"
+            )
         return mask
+
+
+def _without_autocast(device: str) -> AbstractContextManager[None]:
+    if torch.amp.is_autocast_available(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def _narrow(value: Any, dtype: torch.dtype) -> Any:
@@ -102,6 +113,8 @@ def _narrow(value: Any, dtype: torch.dtype) -> Any:
 
 def project(layer: nn.Linear, states: Float[Tensor, "*batch d"]) -> Tensor:
     """Apply a layer in the precision of the states, whatever its own."""
+    if layer.weight.dtype == states.dtype:
+        return layer(states)
     bias = None if layer.bias is None else layer.bias.to(states.dtype)
     return F.linear(states, layer.weight.to(states.dtype), bias)
 

@@ -58,13 +58,15 @@ class CentralityPool(Aggregator):
 
         Args:
             dim: width of the states.
-            hidden: units of the network that scores a pair, in each head.
+            hidden: units of the network that scores a pair, in each head (shared by
+                all heads if connectivity is ``"query"``).
             heads: how many graphs.
             connectivity: ``"mlp"``, the paper's; ``"bilinear"``, a scaled dot product;
                 ``"query"``, which makes this self-attention.
             solver: ``"direct"``, exact; or settings of the paper's power method.
             norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
-            activation: ``"tanh"`` or ``"relu"``, of the network that scores a pair.
+            activation: ``"tanh"`` or ``"relu"``, of the network that scores a pair;
+                ``"bilinear"`` has none.
         """
         super().__init__(dim)
         if hidden < 1 or heads < 1:

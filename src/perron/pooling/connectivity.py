@@ -50,12 +50,15 @@ class MLPConnectivity(Connectivity):
 
 
 class BilinearConnectivity(Connectivity):
-    """Scaled dot product:  s_ij = (W_a h_i)ᵀ (W_b h_j) / √K."""
+    """Scaled dot product:  s_ij = (W_a h_i)ᵀ (W_b h_j + b) / √K.
+
+    A bias on the side of i would add the same to a whole column, which softmax removes.
+    """
 
     def __init__(self, dim: int, hidden: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.target = nn.Linear(dim, heads * hidden)
+        self.target = nn.Linear(dim, heads * hidden, bias=False)
         self.source = nn.Linear(dim, heads * hidden)
 
     def reset_parameters(self) -> None:

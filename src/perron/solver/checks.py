@@ -49,7 +49,10 @@ def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
 
 
 def _expand(mask: Tensor, shape: torch.Size, edges: torch.Size) -> Tensor:
+    """Repeat a mask along the batch axes that it lacks, never along the words."""
     try:
+        if mask.shape[-1:] != shape[-1:]:
+            raise RuntimeError("wrong number of words")
         return mask.expand(shape)
     except RuntimeError as error:
         raise ValueError(

@@ -11,7 +11,7 @@ range. Both leave the same factors of K = diag(1ᵀA) - A behind for the gradien
     W[0, 0]           the exponent of the scale
 
 in the layout each of them likes; a rate that is negative, infinite or undefined makes
-the factors and weights of its text NaN.
+the exponent and the weights of its text NaN.
 """
 
 from typing import Any
@@ -23,10 +23,8 @@ from torch import Tensor
 from perron.solver.compiled import Array, jit, share_out
 from perron.solver.gth_long import adjoint_long, solve_long
 from perron.solver.gth_short import adjoint_short, solve_short
-from perron.solver.gth_torch import FLOOR, TOP
+from perron.solver.gth_torch import FLOOR, HIGHEST, TOP
 from perron.solver.lanes import LANES
-
-_HUGE = 1e180  # keeps the adjoint finite where a graph falls apart
 
 _SHORT = 64  # words up to which texts are solved eight at a time
 
@@ -47,10 +45,11 @@ def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Te
 
 def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N) and the factors."""
-    grad_edges = torch.empty_like(factors)
-    arrays = (grad.contiguous(), factors, mask.contiguous(), grad_edges)
+    grad_edges = factors.new_empty(*mask.shape, mask.shape[1])
+    arrays = (grad.contiguous(), factors.contiguous(), mask.contiguous(), grad_edges)
     arguments: list[Any] = [tensor.numpy() for tensor in arrays]
-    arguments += TOP[factors.dtype], _HUGE, torch.finfo(factors.dtype).max
+    top = TOP[factors.dtype]
+    arguments += top, HIGHEST * 2.0**-top, torch.finfo(factors.dtype).max
     order, short, long = _plan(arguments[2], _SHORT)
     share_out(adjoint_short, short, order, *arguments)
     share_out(adjoint_long, long / 4, order, len(order) - len(long), *arguments)

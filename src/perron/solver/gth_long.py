@@ -85,6 +85,8 @@ def _pack(edges: Array, used: Array, A: Array) -> float:
             rate = A[a, b]
             total += rate
             flaws += 0 if rate >= 0 else 1
+    if flaws == 0 and total == np.inf:  # perhaps only the sum is
+        total = A[:n, :n].max()
     return total if flaws == 0 else np.inf
 
 
@@ -223,7 +225,7 @@ def adjoint_long(
     mask: Array,
     grad_edges: Array,
     top: int,
-    huge: float,
+    highest: float,
     limit: float,
 ) -> None:
     """Write ∂ℓ/∂A of this range of the texts after the grouped ones."""
@@ -247,7 +249,7 @@ def adjoint_long(
         # orthogonal to α, and in a nearly disconnected graph u magnifies the rest.
         _balance(W, n, alpha)
         _turn(W, n, P)
-        _adjoint(W, P, n, alpha, gamma, u, rest, huge)
+        _adjoint(W, P, n, alpha, gamma, u, rest, highest)
         shift = top - W[0, 0]
         write_slopes(solution[:, :n], used[:n], shift, limit, grad_edges[text])
 
@@ -271,7 +273,7 @@ def _adjoint(
     gamma: Array,
     u: Array,
     rest: Array,
-    huge: float,
+    highest: float,
 ) -> None:
     """Solve Kᵀu = γ - (γᵀα)1 with the factors of K, u_0 = 0.
 
@@ -282,16 +284,19 @@ def _adjoint(
     in which the differences that make up the gradient would drown. Therefore the way up
     first finds the level, then what is off it, and returns u in two pieces, u + rest.
     And γ is taken relative to that of the heaviest word, whose own difference to the
-    mean would otherwise be lost where this word has nearly all the weight.
+    mean would otherwise be lost where this word has nearly all the weight. Levels are
+    cut at ``highest`` times γ: two pieces hold 32 digits, and no more.
     """
     mean = 0.0
+    most = 0.0
     chief = gamma[np.argmax(alpha[:n])]
     for k in range(n):
         gamma[k] -= chief
         mean += gamma[k] * alpha[k]
+        most = max(most, highest * abs(gamma[k]))
     q = np.zeros(n)
     for k in range(n - 1, 0, -1):
-        c = within((gamma[k] - mean + q[k]) / W[k, k], huge)
+        c = within((gamma[k] - mean + q[k]) / W[k, k], most)
         u[k] = c
         for j in range(k):
             q[j] += W[k, j] * c

@@ -123,6 +123,8 @@ def _scale(W: Array, counts: Array, exponents: Array, top: int, floor: Any) -> N
     rest = np.ones(LANES, W.dtype)
     low = np.full(LANES, floor, W.dtype)
     for t in range(LANES):
+        if total[t] == np.inf:  # perhaps only the sum is
+            total[t] = W[t : LANES * n * n : LANES].max()
         if least[t] == 0 and total[t] < np.inf:
             exponents[t] = math.frexp(total[t])[1]
             shift = top - int(exponents[t])
@@ -218,7 +220,7 @@ def adjoint_short(
     mask: Array,
     grad_edges: Array,
     top: int,
-    huge: float,
+    highest: float,
     limit: float,
 ) -> None:
     """Write ∂ℓ/∂A of the groups ``first`` to ``last - 1``."""
@@ -243,7 +245,7 @@ def adjoint_short(
             for a in range(counts[t]):
                 gamma[LANES * a + t] = grad[texts[t], used[t, a]]
         _balance(W, n, alpha)  # not the rounded weights: see `gth_long`
-        _adjoint(W, n, alpha, gamma, u, rest, huge)
+        _adjoint(W, n, alpha, gamma, u, rest, highest)
         for t in range(LANES):
             m = counts[t]
             for a in range(m):
@@ -262,11 +264,12 @@ def _adjoint(
     gamma: Array,
     u: Array,
     rest: Array,
-    huge: float,
+    highest: float,
 ) -> None:
     """Solve Kᵀu = γ - (γᵀα)1 for u + rest with the factors of K, as in `gth_long`."""
     row = LANES * n
     mean = np.zeros(LANES)
+    most = np.zeros(LANES)
     for t in range(LANES):
         heaviest = t
         for place in range(t, row, LANES):
@@ -275,26 +278,30 @@ def _adjoint(
         chief = gamma[heaviest]
         for place in range(t, row, LANES):
             gamma[place] -= chief
+            most[t] = max(most[t], highest * abs(gamma[place]))
     add_products(mean, 0, gamma, 0, LANES, alpha, 0, LANES, n)
     q = np.zeros(row)
     for k in range(n - 1, 0, -1):
         at = LANES * k
         for t in range(at, at + LANES):
             c = (gamma[t] - mean[t - at] + q[t]) / W[row * k + t]
-            u[t] = within(c, huge)
+            u[t] = within(c, most[t - at])
         add_multiples(q, 0, LANES, W, row * k, LANES, u, at, k)
-    near = np.empty(LANES)
-    off = np.empty(2 * LANES)
+    ones = np.ones(LANES)
+    sums = np.empty((3, LANES))
+    total, near, off = sums[0], sums[1], sums[2]
     u[:LANES] = 0.0
     rest[:LANES] = 0.0
     for k in range(1, n):
         at = LANES * k
-        near[:] = 0.0
-        off[:] = 0.0
+        sums[:] = 0.0
+        add_products(total, 0, W, at, row, ones, 0, 0, k)
         add_products(near, 0, W, at, row, u, 0, LANES, k)
+        for t in range(LANES):
+            total[t] = total[t] if total[t] > 0 else 1.0  # padding
+            near[t] /= total[t]
         add_products_off(off, W, at, row, u, rest, near, k)
         for t in range(LANES):
-            total = off[LANES + t] if off[LANES + t] > 0 else 1.0  # padding
-            small = off[t] / total + u[at + t]
+            small = off[t] / total[t] + u[at + t]
             u[at + t] = near[t] + small
             rest[at + t] = lost(near[t], small)

@@ -13,6 +13,11 @@ TOP = {torch.float32: 96, torch.float64: 400}
 FLOOR = {torch.float32: 2.0**-126, torch.float64: 2.0**-400}
 
 
+# The level of u in a part of a graph that hardly anyone leaves is cut at this many
+# times γ over the sum of the rates: two pieces of double precision hold no more digits.
+HIGHEST = 1e30
+
+
 def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
     """Return the weights (B, N) and the factors (B, N, N), or none of these."""
     order, used = _words_first(mask)
@@ -36,7 +41,8 @@ def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Te
     weights = torch.where(sound.unsqueeze(-1), weights, torch.nan)
     if W.numel():
         W[:, 0, 0] = exponent.to(W.dtype).masked_fill(~sound, torch.nan)
-    return weights.masked_fill(~mask, 0), W if keep_factors else W[:0]
+    factors = W if keep_factors else W.new_empty(0, *W.shape[1:])
+    return weights.masked_fill(~mask, 0), factors
 
 
 def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
@@ -52,8 +58,9 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     if n:
         gamma = gamma - gamma.gather(-1, alpha.argmax(-1, keepdim=True))
     slope = gamma - (gamma * alpha).sum(-1, keepdim=True)
+    most = HIGHEST * 2.0 ** -TOP[W.dtype] * gamma.abs().amax(-1) if n else gamma.sum(-1)
     for k in range(n - 1, 0, -1):
-        u[:, k] = (slope[:, k] + q[:, k]) / W[:, k, k]
+        u[:, k] = ((slope[:, k] + q[:, k]) / W[:, k, k]).clamp(-most, most)
         q[:, :k] += W[:, k, :k] * u[:, k : k + 1]
     # Up: u_k = c_k + Σ_{i<k} P_ik u_i, in two pieces: see `gth_long`.
     rest = torch.zeros_like(u)
@@ -68,11 +75,14 @@ def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
         part = u[:, k] - near
         rest[:, k] = (near - (u[:, k] - part)) + (small - part)
     shift = TOP[W.dtype] - W[:, 0, 0] if n else W.new_zeros(len(W))
-    scale = torch.exp2(shift.to(alpha.dtype)).unsqueeze(-1)  # NaN for a flawed text
+    shift = shift.to(alpha.dtype).unsqueeze(-1)  # NaN for a flawed text
+    half = torch.exp2((shift / 2).floor())  # in two factors: one may be out of range
+    rest_of_shift = torch.exp2(shift - (shift / 2).floor())
     steps = (u[:, :, None] - u[:, None]) + (rest[:, :, None] - rest[:, None])
-    grad_edges = steps * (alpha * scale).unsqueeze(-2)
-    most = torch.finfo(W.dtype).max
-    grad_edges = grad_edges.clamp(-most, most).to(W.dtype)
+    steps = steps * half.unsqueeze(-1)
+    grad_edges = steps * (alpha * rest_of_shift).unsqueeze(-2)
+    limit = torch.finfo(W.dtype).max
+    grad_edges = grad_edges.clamp(-limit, limit).to(W.dtype)
     back = torch.argsort(order, dim=-1)
     pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
     return _reorder(grad_edges, back).masked_fill(~pairs, 0)

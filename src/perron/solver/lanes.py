@@ -144,10 +144,7 @@ def add_products(typingctx, y, y0, p, p0, dp, q, q0, dq, count):
 
 @intrinsic
 def add_products_off(typingctx, y, p, p0, dp, u, rest, near, count):
-    """Add to y @ 0: the sum of p @ p0, dp times ((u - near) + rest) @ 0, 8.
-
-    And to y @ 8 the sum of p @ p0, dp alone.
-    """
+    """Add to y @ 0: the sum of p @ p0, dp times ((u - near) + rest) @ 0, 8."""
     signature = types.void(y, p, *[types.intp] * 2, u, rest, near, types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
@@ -155,15 +152,14 @@ def add_products_off(typingctx, y, p, p0, dp, u, rest, near, count):
         zero, step = (context.get_constant(types.intp, value) for value in (0, LANES))
         level = on.load(on.place(near, a[6], zero, None, None))
 
-        def once(turn: Any, total: Any, weights: Any) -> list[Any]:
+        def once(turn: Any, total: Any) -> list[Any]:
             weight = on.load(on.place(p, a[1], a[2], a[3], turn))
             whole = on.load(on.place(u, a[4], zero, step, turn))
             piece = on.load(on.place(rest, a[5], zero, step, turn))
             off = builder.fadd(builder.fsub(whole, level), piece)
-            return [on.add_product(total, weight, off), builder.fadd(weights, weight)]
+            return [on.add_product(total, weight, off)]
 
-        ends = [on.place(y, a[0], start, None, None) for start in (zero, step)]
-        on.gather(ends, a[7], once)
+        on.gather([on.place(y, a[0], zero, None, None)], a[7], once)
         return context.get_dummy_value()
 
     return signature, generate

@@ -19,7 +19,9 @@ from perron.solver import gth_torch
 def solve(edges: Tensor, mask: Tensor) -> Tensor:
     """Return the weights (B, N) of graphs (B, N, N), differentiable once."""
     keep_factors = torch.is_grad_enabled() and edges.requires_grad
-    if torch.compiler.is_compiling() or type(edges) not in (Tensor, torch.nn.Parameter):
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    traced = torch.compiler.is_compiling() or tracing
+    if traced or type(edges) not in (Tensor, torch.nn.Parameter):
         weights, _ = stationary_op(edges, mask, keep_factors)
     else:
         weights, _ = _Stationary.apply(edges, mask, keep_factors)
@@ -72,6 +74,7 @@ def _forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, T
 
 
 def _backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+    assert len(factors) == len(mask), "the factors were not kept"
     if grad.device.type == "cpu":
         from perron.solver import gth_cpu
 
@@ -102,18 +105,24 @@ def adjoint_op(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
 
 @adjoint_op.register_fake
 def _(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
-    return torch.empty_like(factors)
+    return grad.new_empty(*mask.shape, mask.shape[1])
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    edges, mask, keep_factors = inputs
     ctx.set_materialize_grads(False)  # the factors' gradient is never wanted
-    ctx.save_for_backward(output[1], inputs[1])
+    # A graph may be traced without a gradient in sight and be differentiated later.
+    ctx.kept = keep_factors
+    ctx.save_for_backward(output[1] if keep_factors else edges, mask)
 
 
 def _op_backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> Any:
     if grad is None:
         return None, None, None
-    return adjoint_op(grad, *ctx.saved_tensors), None, None
+    factors, mask = ctx.saved_tensors
+    if not ctx.kept:
+        _, factors = stationary_op(factors, mask, True)
+    return adjoint_op(grad, factors, mask), None, None
 
 
 def _refuse(ctx: Any, *grads: Tensor) -> None:

@@ -82,7 +82,7 @@ def power_method(
     check_settings(tol, max_steps, gradient, grad_steps)
     tol = default_tolerance(graphs.edges.dtype) if tol is None else tol
     pairs = graphs.mask.unsqueeze(-1) & graphs.mask.unsqueeze(-2)
-    A = graphs.edges.masked_fill(~pairs, 0)
+    A, scale = _to_order_one(graphs.edges.masked_fill(~pairs, 0))
     y = _start(start, graphs)
     if gradient == "unrolled":
         vector, info = _iterate(A, y, tol, max_steps)
@@ -95,7 +95,7 @@ def power_method(
                 vector = normalise(_times(A, vector), "l2")
         else:
             vector = _ReverseSum.apply(A, vector, tol, max_steps)
-    eigenvalue = (vector * _times(A, vector)).sum(-1)
+    eigenvalue = (vector * _times(A, vector)).sum(-1) * scale
     if norm == "sum":
         vector = normalise(vector, norm)
     batch = graphs.shape[:-1]
@@ -104,6 +104,18 @@ def power_method(
         eigenvalue.to(graphs.dtype).reshape(batch),
         SolverInfo(*(value.reshape(batch) for value in info)),
     )
+
+
+def _to_order_one(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide by a power of two, so that squares stay in range; return that too."""
+    if A.numel() == 0:
+        return A, A.new_ones(len(A))
+    largest = A.detach().abs().amax((-2, -1))
+    usable = (largest > 0) & largest.isfinite()
+    exponent = torch.frexp(torch.where(usable, largest, 1)).exponent
+    half = torch.ldexp(torch.ones_like(largest), exponent // 2)
+    rest = torch.ldexp(torch.ones_like(largest), exponent - exponent // 2)
+    return A / half[:, None, None] / rest[:, None, None], half * rest
 
 
 def check_settings(
