@@ -25,6 +25,7 @@ check: $(VENV)/.dev ## lint, formatting and types
 	$(RUN)/mypy
 
 bench: $(VENV)/.dev ## run the benchmarks (minutes)
+	$(RUN)/python benchmarks/import_time.py
 	$(RUN)/python benchmarks/solver.py
 
 clean: ## remove .venv and what tools left behind
