@@ -27,6 +27,7 @@ check: $(VENV)/.dev ## lint, formatting and types
 bench: $(VENV)/.dev ## run the benchmarks (minutes)
 	$(RUN)/python benchmarks/import_time.py
 	$(RUN)/python benchmarks/solver.py
+	$(RUN)/python benchmarks/pair_scores.py
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

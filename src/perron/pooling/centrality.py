@@ -8,13 +8,13 @@ from torch import Tensor
 
 from perron.pooling.base import Aggregator, Pooled, masked_softmax, weighted_sum
 from perron.pooling.connectivity import (
-    ACTIVATIONS,
     Activation,
     BilinearConnectivity,
     Connectivity,
     MLPConnectivity,
     QueryConnectivity,
 )
+from perron.pooling.pair_scores import ACTIVATIONS
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
 from perron.solver.checks import check_norm
 from perron.solver.power import check_settings
@@ -113,7 +113,7 @@ class CentralityPool(Aggregator):
         mask: Bool[Tensor, "b n"],
         need_edges: bool,
     ) -> Pooled:
-        scores = self.connectivity(states)  # (B, H, N, N)
+        scores = self.connectivity(states, mask)  # (B, H, N, N)
         words = mask[:, None, None, :]
         edges = masked_softmax(scores.mT, words).mT.masked_fill(~words, 0)
         weights, info = self._solve(edges, mask.unsqueeze(1))

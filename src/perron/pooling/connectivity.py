@@ -5,20 +5,23 @@ from abc import ABC, abstractmethod
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from perron.pooling.base import project
+from perron.pooling.pair_scores import ACTIVATIONS, pair_scores
 
 Activation = Literal["tanh", "relu"]
-ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
 
 
 class Connectivity(nn.Module, ABC):
     """Scores s_ij of the edge from word j to word i, for each of several heads."""
 
     @abstractmethod
-    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]: ...
+    def forward(
+        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b h n n"]:
+        """Score the pairs of words in use; what others get is not used."""
 
     @abstractmethod
     def reset_parameters(self) -> None: ...
@@ -42,11 +45,12 @@ class MLPConnectivity(Connectivity):
         bound = 1 / math.sqrt(self.score.shape[-1])
         nn.init.uniform_(self.score, -bound, bound)
 
-    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+    def forward(
+        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b h n n"]:
         a = project(self.target, states).unflatten(-1, self.score.shape).transpose(1, 2)
         b = project(self.source, states).unflatten(-1, self.score.shape).transpose(1, 2)
-        hidden = ACTIVATIONS[self.activation](a.unsqueeze(-2) + b.unsqueeze(-3))
-        return (hidden @ self.score.to(hidden.dtype)[:, None, :, None]).squeeze(-1)
+        return pair_scores(a, b, self.score.to(a.dtype), mask, self.activation)
 
 
 class BilinearConnectivity(Connectivity):
@@ -65,7 +69,9 @@ class BilinearConnectivity(Connectivity):
         self.target.reset_parameters()
         self.source.reset_parameters()
 
-    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+    def forward(
+        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b h n n"]:
         a = project(self.target, states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         b = project(self.source, states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return a @ b.mT / math.sqrt(a.shape[-1])
@@ -87,7 +93,9 @@ class QueryConnectivity(Connectivity):
         self.key.reset_parameters()
         self.query.reset_parameters()
 
-    def forward(self, states: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+    def forward(
+        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b h n n"]:
         hidden = ACTIVATIONS[self.activation](project(self.key, states))
         scores = project(self.query, hidden).mT  # (B, H, N)
         return scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])

@@ -1,0 +1,175 @@
+"""Scores of all pairs of words without ever holding the hidden layer of a pair."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd import Function
+
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+
+# Bytes that the hidden layers of the pairs at work may take at a time, on devices
+# without a kernel of their own.
+_MOST_BYTES = 64_000_000
+
+
+def pair_scores(
+    a: Float[Tensor, "b h n k"],
+    b: Float[Tensor, "b h n k"],
+    w: Float[Tensor, "h k"],
+    mask: Bool[Tensor, "b n"],
+    activation: str,
+) -> Float[Tensor, "b h n n"]:
+    """Return s_ij = Σ_k w_k act(a_ik + b_jk) for all pairs of words in use, else zero.
+
+    The backward pass computes the hidden units anew; it can be taken once.
+    """
+    tensors = (a, b, w)
+    plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)
+    if torch.compiler.is_compiling() or not plain:
+        return pair_scores_op(a, b, w, mask, activation)
+    return _PairScores.apply(a, b, w, mask, activation)
+
+
+class _PairScores(Function):
+    """The eager way to the same kernels, as in `perron.solver.ops`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
+    ) -> Tensor:
+        ctx.save_for_backward(a, b, w, mask)
+        ctx.activation = activation
+        return _forward(a, b, w, mask, activation)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = (grad, *ctx.saved_tensors, ctx.activation)
+        if torch.is_grad_enabled():  # create_graph=True
+            return (*_Adjoint.apply(*inputs), None, None)
+        return (*_backward(*inputs), None, None)
+
+
+class _Adjoint(Function):
+    """The backward of `_PairScores`, which has none itself."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return _backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        _refuse(ctx, *grads)
+
+
+def _forward(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
+    if a.device.type == "cpu":
+        from perron.pooling import pair_scores_cpu
+
+        return pair_scores_cpu.forward(a, b, w, mask, activation)
+    return forward_in_blocks(a, b, w, mask, activation)
+
+
+def _backward(
+    grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    if a.device.type == "cpu":
+        from perron.pooling import pair_scores_cpu
+
+        return pair_scores_cpu.backward(grad, a, b, w, mask, activation)
+    return backward_in_blocks(grad, a, b, w, mask, activation)
+
+
+def forward_in_blocks(
+    a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
+) -> Tensor:
+    """Score some target words against all sources at a time, in plain torch."""
+    a, b = _words_only(a, mask), _words_only(b, mask).unsqueeze(-3)
+    column = w[:, None, :, None]
+    blocks = [
+        (ACTIVATIONS[activation](part.unsqueeze(-2) + b) @ column).squeeze(-1)
+        for part in a.split(_rows(a), dim=-2)
+    ]
+    return torch.cat(blocks, -2).masked_fill(~_pairs(mask), 0)
+
+
+def backward_in_blocks(
+    grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients to a, b and w, computing the hidden units anew."""
+    a, b = _words_only(a, mask), _words_only(b, mask)
+    grad = grad.masked_fill(~_pairs(mask), 0).unsqueeze(-1)  # (B, H, N, N, 1)
+    grad_a, grad_b, grad_w = [], torch.zeros_like(b), torch.zeros_like(w)
+    rows = _rows(a)
+    for part, slope in zip(a.split(rows, -2), grad.split(rows, -3), strict=True):
+        x = part.unsqueeze(-2) + b.unsqueeze(-3)
+        hidden = ACTIVATIONS[activation](x)
+        grad_w += (slope * hidden).sum((0, 2, 3))
+        steep = 1 - hidden.square() if activation == "tanh" else (x > 0).to(x.dtype)
+        steep = steep * slope * w[:, None, None, :]
+        grad_a.append(steep.sum(-2))
+        grad_b += steep.sum(-3)
+    return torch.cat(grad_a, -2), grad_b, grad_w
+
+
+def _rows(a: Tensor) -> int:
+    batch, heads, words, hidden = a.shape
+    row = max(1, batch * heads * words * hidden * a.element_size())
+    return max(1, _MOST_BYTES // row)
+
+
+def _words_only(states: Tensor, mask: Tensor) -> Tensor:
+    return states.masked_fill(~mask[:, None, :, None], 0)
+
+
+def _pairs(mask: Tensor) -> Tensor:
+    return (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)
+
+
+@torch.library.custom_op("perron::pair_scores", mutates_args=())
+def pair_scores_op(
+    a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
+) -> Tensor:
+    """Return the scores (B, H, N, N)."""
+    return _forward(a, b, w, mask, activation)
+
+
+@pair_scores_op.register_fake
+def _(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
+    batch, heads, words, _ = a.shape
+    return a.new_empty(batch, heads, words, words)
+
+
+@torch.library.custom_op("perron::pair_scores_backward", mutates_args=())
+def adjoint_op(
+    grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients to a, b and w."""
+    return _backward(grad, a, b, w, mask, activation)
+
+
+@adjoint_op.register_fake
+def _(
+    grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(a), torch.empty_like(b), torch.empty_like(w)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.activation = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*adjoint_op(grad, *ctx.saved_tensors, ctx.activation), None, None)
+
+
+def _refuse(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError(
+        "the pair scores of CentralityPool can be differentiated once, not twice"
+    )
+
+
+pair_scores_op.register_autograd(_op_backward, setup_context=_remember)
+adjoint_op.register_autograd(_refuse)

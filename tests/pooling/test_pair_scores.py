@@ -1,0 +1,117 @@
+"""The fused scores are those of the obvious broadcast, and so are their gradients."""
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from perron.pooling import pair_scores_cpu
+from perron.pooling.pair_scores import (
+    adjoint_op,
+    backward_in_blocks,
+    forward_in_blocks,
+    pair_scores,
+    pair_scores_op,
+)
+
+
+@pytest.fixture(params=["compiled", "in blocks"])
+def kernel(request, monkeypatch):
+    if request.param == "in blocks":
+        monkeypatch.setattr("perron.pooling.pair_scores._MOST_BYTES", 3000)
+        monkeypatch.setattr(pair_scores_cpu, "forward", forward_in_blocks)
+        monkeypatch.setattr(pair_scores_cpu, "backward", backward_in_blocks)
+
+
+def broadcast(a, b, w, mask, activation):
+    hidden = getattr(torch, activation)(a.unsqueeze(-2) + b.unsqueeze(-3))
+    pairs = (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)
+    return (hidden * w[:, None, None]).sum(-1).masked_fill(~pairs, 0)
+
+
+def inputs(shape, dtype=torch.float64, scale=1.0):
+    batch, heads, n, k = shape
+    tensors = [scale * torch.randn(s, dtype=dtype) for s in (shape, shape, (heads, k))]
+    mask = torch.rand(batch, n) < 0.7
+    mask[:1] = False
+    return [t.requires_grad_() for t in tensors], mask
+
+
+SHAPES = [(4, 2, 6, 5), (3, 1, 1, 50), (9, 1, 20, 50), (2, 3, 7, 9), (0, 1, 3, 4)]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_same_as_the_broadcast(kernel, shape, dtype, activation):
+    tensors, mask = inputs(shape, dtype)
+    grad = torch.randn(shape[0], shape[1], shape[2], shape[2], dtype=dtype)
+    found = []
+    for function in (pair_scores, broadcast):
+        scores = function(*tensors, mask, activation)
+        found.append((scores, *torch.autograd.grad(scores, tensors, grad)))
+    # float32: 50 terms, each right to 5 units of rounding
+    tolerance = {"rtol": 1e-5, "atol": 2e-5} if dtype == torch.float32 else {}
+    torch.testing.assert_close(found[0], found[1], **tolerance)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_gradcheck(kernel, activation):
+    tensors, mask = inputs((3, 2, 4, 3))
+    assert gradcheck(lambda *t: pair_scores(*t, mask, activation), tensors)
+
+
+def test_what_is_not_in_use_is_never_read(kernel):
+    (a, b, w), mask = inputs((4, 2, 6, 5))
+    want = pair_scores(a, b, w, mask, "tanh")
+    absent = ~mask[:, None, :, None]
+    poisoned = [t.detach().masked_fill(absent, torch.nan) for t in (a, b)]
+    poisoned = [t.requires_grad_() for t in poisoned]
+    got = pair_scores(*poisoned, w, mask, "tanh")
+    got.sum().backward()
+    torch.testing.assert_close(got, want)
+    for t in poisoned:
+        assert t.grad.isfinite().all()
+
+
+def test_tanh_is_right_to_five_units_of_float32():
+    x = np.concatenate([np.linspace(-12, 12, 200_001), [0, 1e-30, -1e-10, 1e4, -1e4]])
+    x = x.astype(np.float32)
+    ones = torch.ones(1, 1)
+    scores = pair_scores(
+        torch.from_numpy(x).view(-1, 1, 1, 1),
+        torch.zeros(len(x), 1, 1, 1),
+        ones,
+        torch.ones(len(x), 1, dtype=torch.bool),
+        "tanh",
+    )
+    want = np.tanh(x.astype(np.float64))
+    unit = np.spacing(abs(want).astype(np.float32))
+    assert (abs(scores.flatten().numpy() - want) / unit).max() < 5
+
+
+def test_the_hidden_layer_is_never_held():
+    tensors, mask = inputs((4, 1, 60, 50), torch.float32)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: (saved.append(t.nbytes), t)[1], lambda t: t
+    ):
+        pair_scores(*tensors, mask, "tanh")
+    assert sum(saved) < 4 * 60 * 60 * 50  # a fourth of a byte for each hidden unit
+
+
+def test_the_operators_satisfy_torchs_own_checks():
+    (a, b, w), mask = inputs((3, 2, 4, 5))
+    torch.library.opcheck(pair_scores_op, (a, b, w, mask, "tanh"))
+    plain = [t.detach() for t in (a, b, w)]
+    torch.library.opcheck(
+        adjoint_op, (torch.rand(3, 2, 4, 4).double(), *plain, mask, "relu")
+    )
+
+
+def test_the_second_derivative_is_refused(kernel):
+    (a, b, w), mask = inputs((3, 2, 4, 5))
+    scores = pair_scores(a, b, w, mask, "tanh")
+    (slope,) = torch.autograd.grad(scores.sum(), a, create_graph=True)
+    with pytest.raises(RuntimeError, match="once, not twice"):
+        slope.sum().backward()
