@@ -2,6 +2,7 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -34,8 +35,9 @@ def test_the_number_of_threads_is_torchs_and_changes_no_bit(four_threads):
     names = set()
 
     def kernel(first, last):
-        names.add(threading.current_thread().name)
-        barrier.wait(timeout=20)
+        if last > first:
+            names.add(threading.current_thread().name)
+            barrier.wait(timeout=20)
 
     work = np.full(4, 1e9)
     barrier = threading.Barrier(4)
@@ -53,7 +55,12 @@ def test_the_number_of_threads_is_torchs_and_changes_no_bit(four_threads):
 def meet_on_four_threads() -> None:
     """Fails by a timeout if there are fewer threads than four."""
     barrier = threading.Barrier(4)
-    compiled.share_out(lambda first, last: barrier.wait(timeout=20), np.full(4, 1e9))
+
+    def kernel(first, last):
+        if last > first:
+            barrier.wait(timeout=20)
+
+    compiled.share_out(kernel, np.full(4, 1e9))
 
 
 class Answers(torch.utils.data.Dataset):
@@ -83,6 +90,20 @@ def test_workers_of_a_data_loader_give_the_same_on_one_thread_each(
     for got, threads in loader:
         assert torch.equal(got, want)
         assert threads == 1
+
+
+def test_a_first_call_that_takes_long_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(compiled, "_LONG", 0.01)
+    compiled._say_once.cache_clear()
+
+    def slow(first, last):
+        time.sleep(0.5 if last == 0 else 0)
+
+    compiled.share_out(slow, np.ones(1))
+    assert "compiling for this processor" in caplog.text
+    caplog.clear()
+    compiled.share_out(slow, np.ones(1))
+    assert not caplog.text
 
 
 def test_several_python_threads_may_call_at_once(four_threads):

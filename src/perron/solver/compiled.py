@@ -7,11 +7,15 @@ torch's, so that a DataLoader worker, where torch has one, does not start more.
 """
 
 import inspect
+import logging
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
+from threading import Timer
 from typing import Any, TypeVar
 
 import numba
@@ -24,6 +28,10 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 # Below this many multiply-adds a thread costs more to wake than it saves.
 _WORTH_A_THREAD = 1_500_000
+
+_LONG = 3.0  # seconds after which a person wonders
+
+_log = logging.getLogger("perron")
 
 _CHUNKS_PER_THREAD = 4  # so that a thread which got short texts takes more of them
 
@@ -76,6 +84,26 @@ _pool = _Pool()
 os.register_at_fork(after_in_child=_pool.forget)
 
 
+_called: set[Callable[..., None]] = set()
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Say what is going on if it takes long."""
+    timer = Timer(_LONG, _say_once)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@cache
+def _say_once() -> None:
+    _log.warning("compiling for this processor; this takes half a minute, once")
+
+
 def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None:
     """Call ``kernel(first, last, *arguments)`` for ranges that cover all texts.
 
@@ -86,6 +114,10 @@ def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None
     """
     if len(work) == 0:
         return
+    if kernel not in _called:
+        with _patience():
+            kernel(0, 0, *arguments)  # compiles, or loads what was compiled before
+        _called.add(kernel)
     total = float(work.sum())
     threads = min(torch.get_num_threads(), max(1, int(total / _WORTH_A_THREAD)))
     if threads == 1:
