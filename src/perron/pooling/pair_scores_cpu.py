@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perron.solver.compiled import Array, jit, jit_sums, share_out
-from perron.solver.gth_parts import used_words
+from perron.solver.compiled import Array, jit, jit_sums, share_out, used_words
 
 # Which activation a kernel computes: numba wants a number.
 _FAST_TANH, _TANH, _RELU = 0, 1, 2

@@ -63,6 +63,17 @@ def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
         return numba.njit(**options)(function)
 
 
+@jit
+def used_words(mask: Array, used: Array) -> int:
+    """Write the places of the True entries of ``mask`` to ``used``; return how many."""
+    n = 0
+    for i in range(mask.shape[0]):
+        if mask[i]:
+            used[n] = i
+            n += 1
+    return n
+
+
 class _Pool:
     """Threads that are started when first needed, and anew after a fork."""
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from perron.solver.compiled import Array, jit, jit_sums
-from perron.solver.gth_parts import lost, used_words, within, write_slopes
+from perron.solver.compiled import Array, jit, jit_sums, used_words
+from perron.solver.gth_parts import lost, within, write_slopes
 
 # Rows eliminated before the rest is updated: 8 rows of 400 words stay in the
 # first-level cache. 4 and 16 were within 10 % of it from N = 50 to N = 400.

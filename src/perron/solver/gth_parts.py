@@ -8,17 +8,6 @@ from perron.solver.compiled import Array, jit
 
 
 @jit
-def used_words(mask: Array, used: Array) -> int:
-    """Write the places of the True entries of ``mask`` to ``used``; return how many."""
-    n = 0
-    for i in range(mask.shape[0]):
-        if mask[i]:
-            used[n] = i
-            n += 1
-    return n
-
-
-@jit
 def within(value: float, limit: float) -> float:
     """Cut a value to ±limit; NaN stays NaN."""
     if value > limit:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from perron.solver.compiled import Array, jit
-from perron.solver.gth_parts import lost, used_words, within, write_slopes
+from perron.solver.compiled import Array, jit, used_words
+from perron.solver.gth_parts import lost, within, write_slopes
 from perron.solver.lanes import (
     LANES,
     add_multiples,
