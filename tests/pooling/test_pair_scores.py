@@ -100,8 +100,12 @@ def test_the_hidden_layer_is_never_held():
     assert sum(saved) < 4 * 60 * 60 * 50  # a fourth of a byte for each hidden unit
 
 
-def test_the_operators_satisfy_torchs_own_checks():
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_operators_satisfy_torchs_own_checks(kernel, turned):
     (a, b, w), mask = inputs((3, 2, 4, 5))
+    if turned:  # as CentralityPool has them
+        a, b = (t.detach().transpose(1, 2).contiguous() for t in (a, b))
+        a, b = (t.transpose(1, 2).requires_grad_() for t in (a, b))
     torch.library.opcheck(pair_scores_op, (a, b, w, mask, "tanh"))
     plain = [t.detach() for t in (a, b, w)]
     torch.library.opcheck(

@@ -100,7 +100,7 @@ def backward_in_blocks(
     """Return the gradients to a, b and w, computing the hidden units anew."""
     a, b = _words_only(a, mask), _words_only(b, mask)
     grad = grad.masked_fill(~_pairs(mask), 0).unsqueeze(-1)  # (B, H, N, N, 1)
-    grad_a, grad_b, grad_w = [], torch.zeros_like(b), torch.zeros_like(w)
+    grad_a, grad_b, grad_w = [], b.new_zeros(b.shape), torch.zeros_like(w)
     rows = _rows(a)
     for part, slope in zip(a.split(rows, -2), grad.split(rows, -3), strict=True):
         x = part.unsqueeze(-2) + b.unsqueeze(-3)
@@ -153,7 +153,8 @@ def adjoint_op(
 def _(
     grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(a), torch.empty_like(b), torch.empty_like(w)
+    # Contiguous, as the kernels return them, whatever the strides of a and b.
+    return tuple(t.new_empty(t.shape) for t in (a, b, w))  # type: ignore[return-value]
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -35,7 +35,7 @@ _Q1, _Q2, _Q3, _Q4 = (
     np.float32(c)
     for c in (0.467161564556, 0.0258851777601, 3.28915284022e-4, 7.79662608564e-7)
 )
-_NINE, _ONE, _ZERO = np.float32(9), np.float32(1), np.float32(0)
+_NINE, _ONE = np.float32(9), np.float32(1)
 
 
 def forward(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
@@ -52,7 +52,7 @@ def backward(
     grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients to a, b and w from that to the scores."""
-    grad_a, grad_b = torch.zeros_like(a), torch.zeros_like(b)
+    grad_a, grad_b = a.new_zeros(a.shape), b.new_zeros(b.shape)
     grad_w = w.new_zeros(len(a), *w.shape)  # each text's own: texts run in parallel
     inputs = (grad.contiguous(), a.contiguous(), b.contiguous(), w.contiguous())
     arrays = (*inputs, mask.contiguous(), grad_a, grad_b, grad_w)
