@@ -7,36 +7,43 @@ from collections.abc import Callable
 
 import torch
 
+_TURN = 0.02  # seconds: long enough for caches to be warm most of the time
+
 
 def interleaved_medians(
     ways: dict[str, Callable[[], object]], repeats: int, budget: float
 ) -> dict[str, float]:
     """Return each way's median seconds; in every round each of them has one turn.
 
-    A quick way takes several runs a turn, so that each turn lasts some milliseconds.
+    A quick way takes several runs a turn, so that each turn lasts some milliseconds. A
+    slow one leaves early, so that the others still have all their turns.
 
     Args:
         ways: what to time.
         repeats: rounds.
-        budget: seconds after which no further round begins; there are at least three.
+        budget: seconds for all; a way that has used up its share of them takes no
+            further turn, but each has at least three.
     """
     runs = {}
     for name, way in ways.items():
         way()  # caches, compilation
-        begin = time.perf_counter()
-        way()
-        runs[name] = max(1, int(0.005 / (time.perf_counter() - begin)))
+        runs[name] = max(1, int(_TURN / min(_seconds(way) for _ in range(3))))
     times: dict[str, list[float]] = {name: [] for name in ways}
-    start = time.perf_counter()
+    spent = dict.fromkeys(ways, 0.0)
     for turn in range(repeats):
         for name, way in ways.items():
-            begin = time.perf_counter()
-            for _ in range(runs[name]):
-                way()
-            times[name].append((time.perf_counter() - begin) / runs[name])
-        if turn >= 2 and time.perf_counter() - start > budget:
-            break
+            if turn < 3 or spent[name] < budget / len(ways):
+                taken = _seconds(way, runs[name])
+                spent[name] += taken
+                times[name].append(taken / runs[name])
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _seconds(way: Callable[[], object], runs: int = 1) -> float:
+    begin = time.perf_counter()
+    for _ in range(runs):
+        way()
+    return time.perf_counter() - begin
 
 
 def machine() -> str:

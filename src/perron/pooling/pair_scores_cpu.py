@@ -116,7 +116,7 @@ def _score_texts(
     sources = np.empty((words, hidden), a.dtype)
     row = np.empty(words, a.dtype)
     for text in range(first, last):
-        n = used_words(mask[text], used)
+        n = used_words(mask, text, used)
         for head in range(heads):
             for i in range(n):
                 sources[i] = b[text, head, used[i]]
@@ -184,7 +184,7 @@ def _adjoint_texts(
     to_target = np.empty(hidden, a.dtype)
     row = np.empty(words, a.dtype)
     for text in range(first, last):
-        n = used_words(mask[text], used)
+        n = used_words(mask, text, used)
         for head in range(heads):
             for i in range(n):
                 sources[i] = b[text, head, used[i]]

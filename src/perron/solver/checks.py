@@ -13,9 +13,15 @@ class Graphs(NamedTuple):
     """A batch of graphs in the form in which solvers work."""
 
     edges: Float[Tensor, "b n n"]  # float32 or float64
-    mask: Bool[Tensor, "b n"]
+    mask: Bool[Tensor, "b n"] | None  # None: every word is in use
     shape: torch.Size  # of a vector over the words, as the caller has it
     dtype: torch.dtype  # the caller's
+
+    def words(self) -> Bool[Tensor, "b n"]:
+        """Return the mask, made if there is none."""
+        if self.mask is not None:
+            return self.mask
+        return self.edges.new_ones(self.edges.shape[:-1], dtype=torch.bool)
 
 
 def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
@@ -27,16 +33,17 @@ def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
     if not edges.is_floating_point():
         raise ValueError(f"edges must be floating point, but came as {edges.dtype}")
     shape = edges.shape[:-1]
-    if mask is None:
-        mask = edges.new_ones(shape, dtype=torch.bool)
-    elif mask.dtype != torch.bool:
-        raise ValueError(
-            f"mask must be bool, True on words in use, but came as {mask.dtype}"
-        )
-    elif mask.device != edges.device:
-        raise ValueError(f"mask is on {mask.device}, but edges are on {edges.device}")
-    elif mask.shape != shape:
-        mask = _expand(mask, shape, edges.shape)
+    if mask is not None:
+        if mask.dtype != torch.bool:
+            raise ValueError(
+                f"mask must be bool, True on words in use, but came as {mask.dtype}"
+            )
+        if mask.device != edges.device:
+            raise ValueError(
+                f"mask is on {mask.device}, but edges are on {edges.device}"
+            )
+        if mask.shape != shape:
+            mask = _expand(mask, shape, edges.shape)
     check_norm(norm)
     dtype = edges.dtype
     if dtype not in (torch.float32, torch.float64):
@@ -44,7 +51,8 @@ def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
     if edges.ndim != 3:
         n = shape[-1]
         texts = shape[:-1].numel()
-        edges, mask = edges.reshape(texts, n, n), mask.reshape(texts, n)
+        edges = edges.reshape(texts, n, n)
+        mask = mask if mask is None else mask.reshape(texts, n)
     return Graphs(edges, mask, shape, dtype)
 
 

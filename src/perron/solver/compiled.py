@@ -64,11 +64,17 @@ def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
 
 
 @jit
-def used_words(mask: Array, used: Array) -> int:
-    """Write the places of the True entries of ``mask`` to ``used``; return how many."""
+def used_words(mask: Array, text: int, used: Array) -> int:
+    """Write the places of a text's words to ``used``; return how many there are.
+
+    A mask without rows stands for one that is True throughout.
+    """
+    if mask.shape[0] == 0:
+        used[:] = np.arange(len(used))
+        return len(used)
     n = 0
-    for i in range(mask.shape[0]):
-        if mask[i]:
+    for i in range(len(used)):
+        if mask[text, i]:
             used[n] = i
             n += 1
     return n
@@ -123,15 +129,14 @@ def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None
         work: an estimate of each text's multiply-adds; ranges get about equal sums.
         arguments: passed on.
     """
-    if len(work) == 0:
-        return
     if kernel not in _called:
         with _patience():
             kernel(0, 0, *arguments)  # compiles, or loads what was compiled before
         _called.add(kernel)
-    total = float(work.sum())
-    threads = min(torch.get_num_threads(), max(1, int(total / _WORTH_A_THREAD)))
-    if threads == 1:
+    threads = torch.get_num_threads()
+    if threads > 1:
+        threads = min(threads, int(work.sum() / _WORTH_A_THREAD))
+    if threads <= 1:
         kernel(0, len(work), *arguments)
         return
     ranges = deque(_equal_ranges(work, threads * _CHUNKS_PER_THREAD))

@@ -14,7 +14,8 @@ in the layout each of them likes; a rate that is negative, infinite or undefined
 the exponent and the weights of its text NaN.
 """
 
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,41 +29,86 @@ from perron.solver.lanes import LANES
 
 _SHORT = 64  # words up to which texts are solved eight at a time
 
+_EVERY_WORD = np.empty((0, 0), np.bool_)
 
-def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
-    """Return the weights (B, N) and the factors (B, N, N), or none of these."""
-    texts, words = mask.shape
+
+class Plan(NamedTuple):
+    """Who is solved with whom: short texts in groups of eight, all others alone."""
+
+    order: Array  # the texts by length: groups first; factors are kept in this order
+    groups: Array  # multiply-adds of each group
+    others: Array  # and of each text that is in none
+
+
+def forward(
+    edges: Tensor, mask: Tensor | None, keep_factors: bool
+) -> tuple[Tensor, Tensor, Plan]:
+    """Return the weights (B, N), the factors (B, N, N), or none of these, the plan."""
+    texts, words, _ = edges.shape
     weights = edges.new_empty(texts, words)
     factors = edges.new_empty(texts if keep_factors else 0, words, words)
-    arrays = (edges.contiguous(), mask.contiguous(), weights, factors)
-    arguments: list[Any] = [tensor.numpy() for tensor in arrays]
-    arguments += TOP[edges.dtype], arguments[0].dtype.type(FLOOR[edges.dtype])
-    order, short, long = _plan(arguments[1], _SHORT)
-    share_out(solve_short, short, order, *arguments)
-    share_out(solve_long, long, order, texts - len(long), *arguments)
-    return weights, factors
+    used = _array(mask)
+    plan = _plan(texts, words, used)
+    arguments: list[Any] = [_array(edges), used, weights.numpy(), factors.numpy()]
+    arguments += _floor(edges.dtype)
+    if len(plan.groups):
+        share_out(solve_short, plan.groups, plan.order, *arguments)
+    if len(plan.others):
+        alone = texts - len(plan.others)
+        share_out(solve_long, plan.others, plan.order, alone, *arguments)
+    return weights, factors, plan
 
 
-def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
-    """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N) and the factors."""
-    grad_edges = factors.new_empty(*mask.shape, mask.shape[1])
-    arrays = (grad.contiguous(), factors.contiguous(), mask.contiguous(), grad_edges)
-    arguments: list[Any] = [tensor.numpy() for tensor in arrays]
-    top = TOP[factors.dtype]
-    arguments += top, HIGHEST * 2.0**-top, torch.finfo(factors.dtype).max
-    order, short, long = _plan(arguments[2], _SHORT)
-    share_out(adjoint_short, short, order, *arguments)
-    share_out(adjoint_long, long / 4, order, len(order) - len(long), *arguments)
+def backward(
+    grad: Tensor, factors: Tensor, mask: Tensor | None, plan: Plan | None = None
+) -> Tensor:
+    """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N), the factors and their plan."""
+    texts, words = grad.shape
+    grad_edges = factors.new_empty(texts, words, words)
+    used = _array(mask)
+    plan = plan or _plan(texts, words, used)
+    arguments: list[Any] = [_array(grad), _array(factors), used, grad_edges.numpy()]
+    arguments += _limits(factors.dtype)
+    if len(plan.groups):
+        share_out(adjoint_short, plan.groups, plan.order, *arguments)
+    if len(plan.others):
+        alone = texts - len(plan.others)
+        share_out(adjoint_long, plan.others / 4, plan.order, alone, *arguments)
     return grad_edges
 
 
-@jit
-def _plan(mask: Array, longest_short: int) -> tuple[Array, Array, Array]:
-    """Return the texts in order of length, the work of each group, and of each other.
+def _array(tensor: Tensor | None) -> Array:
+    """Return what kernels read; a mask that is None becomes one without rows."""
+    return _EVERY_WORD if tensor is None else tensor.contiguous().numpy()
 
-    As many short texts as fill groups come first in that order; all others follow. The
-    factors of a text are kept at its place in the order.
-    """
+
+def _plan(texts: int, words: int, mask: Array) -> Plan:
+    if len(mask) == 0:
+        return _even_plan(texts, words, _SHORT)
+    return Plan(*_sort(mask, _SHORT))
+
+
+@lru_cache(maxsize=64)
+def _even_plan(texts: int, words: int, longest_short: int) -> Plan:
+    return Plan(*_sort(np.ones((texts, words), np.bool_), longest_short))
+
+
+@cache
+def _floor(dtype: torch.dtype) -> tuple[int, Any]:
+    """Return the scale of the factors, and the least rate."""
+    number = np.float32 if dtype == torch.float32 else np.float64
+    return TOP[dtype], number(FLOOR[dtype])
+
+
+@cache
+def _limits(dtype: torch.dtype) -> tuple[int, float, float]:
+    """Return the scale of the factors, the highest level, and the largest slope."""
+    return TOP[dtype], HIGHEST * 2.0 ** -TOP[dtype], torch.finfo(dtype).max
+
+
+@jit
+def _sort(mask: Array, longest_short: int) -> tuple[Array, Array, Array]:
+    """Sort the texts by length, and as many short ones as fill groups into groups."""
     texts, words = mask.shape
     counts = np.zeros(texts, np.int64)
     for text in range(texts):

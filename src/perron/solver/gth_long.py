@@ -32,7 +32,7 @@ def solve_long(
     floor: Any,
 ) -> None:
     """Write weights and factors of this range of the texts after the grouped ones."""
-    words = mask.shape[1]
+    words = weights.shape[1]
     keep = factors.shape[0] > 0
     A = np.empty((words, words), edges.dtype)
     scratch = np.empty((0 if keep else words, words), edges.dtype)
@@ -41,7 +41,7 @@ def solve_long(
     spare = np.empty((2, words))
     for place in range(grouped + first, grouped + last):
         text = order[place]
-        n = used_words(mask[text], used)
+        n = used_words(mask, text, used)
         weights[text] = 0
         if n == 0:
             continue
@@ -229,14 +229,14 @@ def adjoint_long(
     limit: float,
 ) -> None:
     """Write ∂ℓ/∂A of this range of the texts after the grouped ones."""
-    words = mask.shape[1]
+    words = grad.shape[1]
     used = np.empty(words, np.int64)
     gamma = np.empty(words)
     solution = np.empty((3, words))
     P = np.empty((words, words), factors.dtype)
     for place in range(grouped + first, grouped + last):
         text = order[place]
-        n = used_words(mask[text], used)
+        n = used_words(mask, text, used)
         if n < words:
             grad_edges[text] = 0
         if n == 0:

@@ -16,17 +16,16 @@ from typing import Any
 import numpy as np
 
 from perron.solver.compiled import Array, jit, used_words
-from perron.solver.gth_parts import lost, within, write_slopes
+from perron.solver.gth_parts import lost, write_slopes
 from perron.solver.lanes import (
     LANES,
-    add_multiples,
-    add_products,
-    add_products_off,
-    add_two_multiples,
-    add_up,
-    multiply,
-    scale_up,
+    any_less,
+    put,
+    spread,
+    take,
     turn,
+    where_less,
+    wide,
 )
 
 
@@ -43,7 +42,7 @@ def solve_short(
     floor: Any,
 ) -> None:
     """Write the weights of the groups ``first`` to ``last - 1``, and their factors."""
-    words = mask.shape[1]
+    words = weights.shape[1]
     keep = factors.shape[0] > 0
     scratch = np.empty(0 if keep else LANES * words * words, edges.dtype)
     used = np.empty((LANES, words), np.int64)
@@ -53,7 +52,7 @@ def solve_short(
     for group in range(first, last):
         texts = order[LANES * group : LANES * (group + 1)]
         for t in range(LANES):
-            counts[t] = used_words(mask[texts[t]], used[t])
+            counts[t] = used_words(mask, texts[t], used[t])
             weights[texts[t]] = 0
         n = counts[LANES - 1]  # the longest
         if n == 0:
@@ -116,26 +115,30 @@ def _scale(W: Array, counts: Array, exponents: Array, top: int, floor: Any) -> N
     A negative, infinite or undefined rate makes the exponent NaN, and the rates one.
     """
     n = counts[LANES - 1]
-    total = np.zeros(LANES)
-    least = np.zeros(LANES, W.dtype)
-    add_up(total, least, W, 0, LANES, n * n)
-    half = np.ones(LANES, W.dtype)
-    rest = np.ones(LANES, W.dtype)
-    low = np.full(LANES, floor, W.dtype)
+    total, least = spread(0.0), spread(W.dtype.type(0))
+    for place in range(0, LANES * n * n, LANES):
+        rates = take(W, place)
+        total += wide(rates)
+        least = where_less(rates, least, rates, least)
+    room = np.empty((3, LANES), W.dtype)
+    totals = np.empty(LANES)
+    put(totals, 0, total)
+    put(room[0], 0, least)
     for t in range(LANES):
-        if total[t] == np.inf:  # perhaps only the sum is
-            total[t] = W[t : LANES * n * n : LANES].max()
-        if least[t] == 0 and total[t] < np.inf:
-            exponents[t] = math.frexp(total[t])[1]
-            shift = top - int(exponents[t])
-            # Two factors, because one may be out of range.
-            half[t] = math.ldexp(1.0, shift // 2)
-            rest[t] = math.ldexp(1.0, shift - shift // 2)
-        else:
-            exponents[t] = np.nan
-            for place in range(n * n):
-                W[LANES * place + t] = 1
-    scale_up(W, 0, half, rest, low, n * n)
+        if totals[t] == np.inf:  # perhaps only the sum is
+            totals[t] = W[t : LANES * n * n : LANES].max()
+        sound = room[0, t] == 0 and totals[t] < np.inf
+        exponents[t] = math.frexp(totals[t])[1] if sound else np.nan
+        shift = top - int(exponents[t]) if sound else 0
+        # Two factors, because one may be out of range.
+        room[1, t] = math.ldexp(1.0, shift // 2)
+        room[2, t] = math.ldexp(1.0, shift - shift // 2)
+        if not sound:
+            W[t : LANES * n * n : LANES] = 1
+    half, rest, low = take(room[1], 0), take(room[2], 0), spread(floor)
+    for place in range(0, LANES * n * n, LANES):
+        rates = take(W, place) * half * rest
+        put(W, place, where_less(rates, low, low, rates))  # NaN stays NaN
     for t in range(LANES):
         for a in range(n if counts[t] < n else 0):
             for b in range(0 if a >= counts[t] else counts[t], n):
@@ -144,70 +147,98 @@ def _scale(W: Array, counts: Array, exponents: Array, top: int, floor: Any) -> N
 
 @jit
 def _eliminate(W: Array, n: int) -> None:
-    """Censor the chain to {0..k-1} for k = n-1 .. 1, two words in one go.
+    """Censor the chain to {0..k-1} for k = n-1 .. 1, four words in one go.
 
     s_k = Σ_{i<k} W_ik;  P_ik = W_ik / s_k;  W_ij += P_ik W_kj.  No subtraction.
     """
     row = LANES * n
-    share = np.empty(LANES, W.dtype)
-    ones = np.ones(LANES, W.dtype)
-    for k in range(n - 1, 0, -2):
-        _leave(W, n, k, share, ones)
-        h = k - 1
-        if h == 0:
-            break
-        at_k, at_h = LANES * k, LANES * h
-        # Row h and column h first: they are needed to eliminate h.
-        add_multiples(W, h * row, LANES, W, k * row, LANES, W, h * row + at_k, h)
-        add_multiples(W, at_h, row, W, at_k, row, W, k * row + at_h, h)
-        _leave(W, n, h, share, ones)
-        for i in range(h):
-            y = i * row
-            add_two_multiples(W, y, y + at_k, k * row, y + at_h, h * row, h)
+    for last in range(n - 1, 0, -4):
+        first = max(last - 3, 1)
+        for k in range(last, first - 1, -1):
+            for m in range(last, k, -1):  # what the block's earlier words do to k
+                to_k = take(W, row * k + LANES * m)
+                from_k = take(W, row * m + LANES * k)
+                for j in range(k):
+                    kj, jk = row * k + LANES * j, row * j + LANES * k
+                    mj, jm = row * m + LANES * j, row * j + LANES * m
+                    put(W, kj, take(W, kj) + to_k * take(W, mj))
+                    put(W, jk, take(W, jk) + take(W, jm) * from_k)
+            _leave(W, n, k)
+        if last > 3:
+            _update(W, n, first)
 
 
 @jit
-def _leave(W: Array, n: int, k: int, share: Array, ones: Array) -> None:
+def _leave(W: Array, n: int, k: int) -> None:
     """W_kk = s_k; W_ik = P_ik for i < k."""
-    row = LANES * n
-    pivot = k * row + LANES * k
-    for t in range(LANES):
-        W[pivot + t] = 0
-    add_products(W, pivot, W, LANES * k, row, ones, 0, 0, k)
-    for t in range(LANES):
-        if W[pivot + t] == 0:  # padding
-            W[pivot + t] = 1
-        share[t] = 1 / W[pivot + t]
-    multiply(W, LANES * k, row, share, 0, k)
+    row, at = LANES * n, LANES * k
+    zeros, ones = spread(W.dtype.type(0)), spread(W.dtype.type(1))
+    rate = zeros
+    for i in range(k):
+        rate += take(W, row * i + at)
+    rate = where_less(zeros, rate, rate, ones)  # one for padding
+    put(W, row * k + at, rate)
+    share = ones / rate
+    for i in range(k):
+        put(W, row * i + at, take(W, row * i + at) * share)
+
+
+@jit
+def _update(W: Array, n: int, first: int) -> None:
+    """W_ij += Σ_m P_im W_mj for i, j < first and the four words m from ``first`` on."""
+    row, to = LANES * n, LANES * first
+    for i in range(0, row * (first - 1), 2 * row):
+        # Two rows in one go: what is loaded of W_mj serves twice.
+        h = i + row
+        i0, i1, i2, i3 = _take_four(W, i + to, LANES)
+        h0, h1, h2, h3 = _take_four(W, h + to, LANES)
+        for j in range(0, to, LANES):
+            m0, m1, m2, m3 = _take_four(W, row * first + j, row)
+            put(W, i + j, take(W, i + j) + i0 * m0 + i1 * m1 + i2 * m2 + i3 * m3)
+            put(W, h + j, take(W, h + j) + h0 * m0 + h1 * m1 + h2 * m2 + h3 * m3)
+    if first % 2:
+        i = row * (first - 1)
+        i0, i1, i2, i3 = _take_four(W, i + to, LANES)
+        for j in range(0, to, LANES):
+            m0, m1, m2, m3 = _take_four(W, row * first + j, row)
+            put(W, i + j, take(W, i + j) + i0 * m0 + i1 * m1 + i2 * m2 + i3 * m3)
+
+
+@jit
+def _take_four(W: Array, place: int, step: int) -> Any:
+    return (
+        take(W, place),
+        take(W, place + step),
+        take(W, place + 2 * step),
+        take(W, place + 3 * step),
+    )
 
 
 @jit
 def _balance(W: Array, n: int, x: Array) -> None:
     """x_0 = 1, s_k x_k = Σ_{j<k} W_kj x_j, then x to sum one."""
-    total = np.ones(LANES)
-    x[:LANES] = 1.0
+    row = LANES * n
+    total = spread(1.0)
+    put(x, 0, total)
     for k in range(1, n):
-        at, row = LANES * k, LANES * n * k
-        largest = 0.0
-        for t in range(LANES):
-            x[at + t] = 0.0
-        add_products(x, at, W, row, LANES, x, 0, LANES, k)
-        for t in range(LANES):
-            x[at + t] /= W[row + at + t]
-            total[t] += x[at + t]
-            largest = max(largest, total[t])
-        if largest > 1e150:
+        flow = spread(0.0)
+        for j in range(k):
+            flow += wide(take(W, row * k + LANES * j)) * take(x, LANES * j)
+        share = flow / wide(take(W, row * k + LANES * k))
+        put(x, LANES * k, share)
+        total += share
+        if any_less(spread(1e150), total):
             _shrink(x, k + 1, total)
+            total = spread(1.0)
     _shrink(x, n, total)
 
 
 @jit
-def _shrink(x: Array, n: int, total: Array) -> None:
-    """Divide the first n words of x by the total, which is then one."""
-    for t in range(LANES):
-        total[t] = 1 / total[t]
-    multiply(x, 0, LANES, total, 0, n)
-    total[:] = 1.0
+def _shrink(x: Array, n: int, total: Any) -> None:
+    """Divide the first n words of x by the total."""
+    share = spread(1.0) / total
+    for k in range(0, LANES * n, LANES):
+        put(x, k, take(x, k) * share)
 
 
 @jit
@@ -224,7 +255,7 @@ def adjoint_short(
     limit: float,
 ) -> None:
     """Write ∂ℓ/∂A of the groups ``first`` to ``last - 1``."""
-    words = mask.shape[1]
+    words = grad.shape[1]
     used = np.empty((LANES, words), np.int64)
     counts = np.empty(LANES, np.int64)
     gamma, alpha = np.empty(LANES * words), np.empty(LANES * words)
@@ -233,7 +264,7 @@ def adjoint_short(
     for group in range(first, last):
         texts = order[LANES * group : LANES * (group + 1)]
         for t in range(LANES):
-            counts[t] = used_words(mask[texts[t]], used[t])
+            counts[t] = used_words(mask, texts[t], used[t])
             if counts[t] < words:
                 grad_edges[texts[t]] = 0
         n = counts[LANES - 1]
@@ -268,40 +299,49 @@ def _adjoint(
 ) -> None:
     """Solve Kᵀu = γ - (γᵀα)1 for u + rest with the factors of K, as in `gth_long`."""
     row = LANES * n
-    mean = np.zeros(LANES)
-    most = np.zeros(LANES)
-    for t in range(LANES):
-        heaviest = t
-        for place in range(t, row, LANES):
-            if alpha[place] > alpha[heaviest]:
-                heaviest = place
-        chief = gamma[heaviest]
-        for place in range(t, row, LANES):
-            gamma[place] -= chief
-            most[t] = max(most[t], highest * abs(gamma[place]))
-    add_products(mean, 0, gamma, 0, LANES, alpha, 0, LANES, n)
-    q = np.zeros(row)
-    for k in range(n - 1, 0, -1):
+    zeros = spread(0.0)
+    most = _relative_to_chief(alpha, gamma, n) * spread(highest)
+    mean = zeros
+    for k in range(0, row, LANES):
+        mean += take(gamma, k) * take(alpha, k)
+        put(u, k, zeros)
+    for k in range(n - 1, 0, -1):  # u gathers what came from above, then holds c
         at = LANES * k
-        for t in range(at, at + LANES):
-            c = (gamma[t] - mean[t - at] + q[t]) / W[row * k + t]
-            u[t] = within(c, most[t - at])
-        add_multiples(q, 0, LANES, W, row * k, LANES, u, at, k)
-    ones = np.ones(LANES)
-    sums = np.empty((3, LANES))
-    total, near, off = sums[0], sums[1], sums[2]
-    u[:LANES] = 0.0
-    rest[:LANES] = 0.0
+        c = (take(gamma, at) - mean + take(u, at)) / wide(take(W, row * k + at))
+        c = where_less(c, zeros - most, zeros - most, where_less(most, c, most, c))
+        put(u, at, c)
+        for j in range(0, at, LANES):
+            put(u, j, take(u, j) + wide(take(W, row * k + j)) * c)
+    put(u, 0, zeros)
+    put(rest, 0, zeros)
     for k in range(1, n):
         at = LANES * k
-        sums[:] = 0.0
-        add_products(total, 0, W, at, row, ones, 0, 0, k)
-        add_products(near, 0, W, at, row, u, 0, LANES, k)
-        for t in range(LANES):
-            total[t] = total[t] if total[t] > 0 else 1.0  # padding
-            near[t] /= total[t]
-        add_products_off(off, W, at, row, u, rest, near, k)
-        for t in range(LANES):
-            small = off[t] / total[t] + u[at + t]
-            u[at + t] = near[t] + small
-            rest[at + t] = lost(near[t], small)
+        total, near, off = zeros, zeros, zeros
+        for i in range(k):
+            chance = wide(take(W, row * i + at))
+            total += chance
+            near += chance * take(u, LANES * i)
+        total = where_less(zeros, total, total, spread(1.0))  # one for padding
+        near /= total
+        for i in range(k):
+            level = (take(u, LANES * i) - near) + take(rest, LANES * i)
+            off += wide(take(W, row * i + at)) * level
+        small = off / total + take(u, at)
+        put(u, at, near + small)
+        put(rest, at, lost(near, small))
+
+
+@jit
+def _relative_to_chief(alpha: Array, gamma: Array, n: int) -> Any:
+    """Subtract from γ that of the heaviest word; return the largest that remains."""
+    weight, chief, most = take(alpha, 0), take(gamma, 0), spread(0.0)
+    for k in range(LANES, LANES * n, LANES):
+        own = take(alpha, k)
+        chief = where_less(weight, own, take(gamma, k), chief)
+        weight = where_less(weight, own, own, weight)
+    for k in range(0, LANES * n, LANES):
+        value = take(gamma, k) - chief
+        put(gamma, k, value)
+        size = where_less(value, spread(0.0), spread(0.0) - value, value)
+        most = where_less(most, size, size, most)
+    return most

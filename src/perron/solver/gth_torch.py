@@ -18,8 +18,11 @@ FLOOR = {torch.float32: 2.0**-126, torch.float64: 2.0**-400}
 HIGHEST = 1e30
 
 
-def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
-    """Return the weights (B, N) and the factors (B, N, N), or none of these."""
+def forward(
+    edges: Tensor, mask: Tensor | None, keep_factors: bool
+) -> tuple[Tensor, Tensor, None]:
+    """Return the weights (B, N), the factors (B, N, N) or none of these, no plan."""
+    mask = edges.new_ones(edges.shape[:-1], dtype=torch.bool) if mask is None else mask
     order, used = _words_first(mask)
     pairs = used.unsqueeze(-1) & used.unsqueeze(-2)
     pairs = pairs & ~torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
@@ -42,11 +45,14 @@ def forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Te
     if W.numel():
         W[:, 0, 0] = exponent.to(W.dtype).masked_fill(~sound, torch.nan)
     factors = W if keep_factors else W.new_empty(0, *W.shape[1:])
-    return weights.masked_fill(~mask, 0), factors
+    return weights.masked_fill(~mask, 0), factors, None
 
 
-def backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+def backward(
+    grad: Tensor, factors: Tensor, mask: Tensor | None, plan: None = None
+) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N) and the factors."""
+    mask = grad.new_ones(grad.shape, dtype=torch.bool) if mask is None else mask
     order, used = _words_first(mask)
     W = factors
     alpha = _balance(W, used)

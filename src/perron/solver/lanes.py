@@ -1,20 +1,20 @@
-"""Vector instructions for kernels: eight texts side by side, one in each lane.
+"""Vectors of eight numbers for kernels: eight texts side by side, one in each lane.
 
 numba turns a loop into vector instructions only if it is long, and proves anew before
 each loop that its arrays do not overlap. For short texts that costs more than the
-arithmetic. The functions here, callable from compiled kernels only, say it outright:
-"these eight numbers, that many times". LLVM maps them to whatever the processor has.
-
-Arrays are flat. ``x @ p, d`` below means the eight numbers from ``x[p + v d]`` on, for
-v = 0, 1, … count - 1. A narrower number is widened to the precision of the result.
+arithmetic. With what is here a compiled kernel says it outright: `take` eight numbers
+from a flat array, compute with them by ``+ - * /`` and `where_less`, `put` them back.
+LLVM maps them to whatever the processor has. None of it is callable from plain Python.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import extending
 from numba.core import cgutils, types
+from numba.core.datamodel import models
 
 LANES = 8
 
@@ -23,235 +23,144 @@ intrinsic: Any = extending.intrinsic
 _FUSE = ("contract",)  # a multiplication and an addition may become one instruction
 
 
-class _Lanes:
-    """Loads, stores and arithmetic on eight numbers, while a kernel is compiled."""
+class Eight(types.Type):
+    """The numba type of eight numbers of one precision."""
 
-    def __init__(self, context: Any, builder: Any, result: Any) -> None:
-        self.context, self.builder = context, builder
-        self.kind = context.get_value_type(result.dtype)
-        self.vector = ir.VectorType(self.kind, LANES)
+    def __init__(self, dtype: types.Float) -> None:
+        self.dtype = dtype
+        super().__init__(name=f"Eight({dtype})")
 
-    def place(self, array: Any, value: Any, start: Any, step: Any, turn: Any) -> Any:
-        data = self.context.make_array(array)(self.context, self.builder, value).data
-        index = start
-        if step is not None:
-            index = self.builder.add(start, self.builder.mul(step, turn))
-        element = self.context.get_value_type(array.dtype)
-        pointer = self.builder.gep(data, [index], inbounds=True)
-        return self.builder.bitcast(
-            pointer, ir.VectorType(element, LANES).as_pointer()
-        ), array.dtype.bitwidth // 8
 
-    def load(self, place: Any) -> Any:
-        value = self.builder.load(place[0], align=place[1])
-        wide = value.type.element == self.kind
-        return value if wide else self.builder.fpext(value, self.vector)
+@extending.register_model(Eight)
+class _EightModel(models.PrimitiveModel):
+    """Eight numbers are one LLVM vector, held in registers."""
 
-    def store(self, value: Any, place: Any) -> None:
-        self.builder.store(value, place[0], align=place[1])
+    def __init__(self, dmm: Any, fe_type: Eight) -> None:
+        number = dmm.lookup(fe_type.dtype).get_value_type()
+        super().__init__(dmm, fe_type, ir.VectorType(number, LANES))
 
-    def add_product(self, total: Any, a: Any, b: Any) -> Any:
-        product = self.builder.fmul(a, b, flags=_FUSE)
-        return self.builder.fadd(total, product, flags=_FUSE)
 
-    def least(self, a: Any, b: Any) -> Any:
-        """Return a if a < b, else b."""
-        return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
+def _pointer(context: Any, builder: Any, array: Any, value: Any, index: Any) -> Any:
+    data = context.make_array(array)(context, builder, value).data
+    vector = context.get_value_type(Eight(array.dtype)).as_pointer()
+    return builder.bitcast(builder.gep(data, [index], inbounds=True), vector)
 
-    def repeat(self, count: Any, body: Callable[[Any], None]) -> None:
-        with cgutils.for_range(self.builder, count) as loop:
-            body(loop.index)
 
-    def gather(self, totals: list[Any], count: Any, body: Callable[..., Any]) -> None:
-        """Carry running totals, kept in registers, through a loop; store them."""
-        cells = []
-        for place in totals:
-            value = self.builder.load(place[0], align=place[1])
-            cell = cgutils.alloca_once(self.builder, value.type)
-            self.builder.store(value, cell)
-            cells.append(cell)
-        with cgutils.for_range(self.builder, count) as loop:
-            before = [self.builder.load(cell) for cell in cells]
-            for cell, value in zip(cells, body(loop.index, *before), strict=True):
-                self.builder.store(value, cell)
-        for cell, place in zip(cells, totals, strict=True):
-            self.store(self.builder.load(cell), place)
+def _resize(builder: Any, value: Any, kind: Any) -> Any:
+    if value.type == kind:
+        return value
+    wider = isinstance(kind.element, ir.DoubleType)
+    return builder.fpext(value, kind) if wider else builder.fptrunc(value, kind)
 
 
 @intrinsic
-def add_multiples(typingctx, y, y0, dy, x, x0, dx, c, c0, count):
-    """Add to y @ y0, dy: c @ c0 times x @ x0, dx."""
-    signature = types.void(
-        y, *[types.intp] * 2, x, *[types.intp] * 2, c, *[types.intp] * 2
-    )
+def take(typingctx, x, place):
+    """Return the eight numbers of the flat array x from ``place`` on."""
 
     def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        on = _Lanes(context, builder, y)
-        factor = on.load(on.place(c, a[6], a[7], None, None))
+        pointer = _pointer(context, builder, x, *a)
+        return builder.load(pointer, align=x.dtype.bitwidth // 8)
 
-        def once(turn: Any) -> None:
-            source = on.load(on.place(x, a[3], a[4], a[5], turn))
-            target = on.place(y, a[0], a[1], a[2], turn)
-            on.store(on.add_product(on.load(target), factor, source), target)
-
-        on.repeat(a[8], once)
-        return context.get_dummy_value()
-
-    return signature, generate
+    return Eight(x.dtype)(x, types.intp), generate
 
 
 @intrinsic
-def add_two_multiples(typingctx, y, y0, c0, x0, c1, x1, count):
-    """Add to y @ y0, 8: y @ c0 times y @ x0, 8 and y @ c1 times y @ x1, 8."""
-    signature = types.void(y, *[types.intp] * 6)
+def put(typingctx, x, place, value):
+    """Write eight numbers to the flat array x from ``place`` on, in its precision."""
 
     def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        on = _Lanes(context, builder, y)
-        step = context.get_constant(types.intp, LANES)
-        first, second = (on.load(on.place(y, a[0], a[i], None, None)) for i in (2, 4))
-
-        def once(turn: Any) -> None:
-            one = on.load(on.place(y, a[0], a[3], step, turn))
-            other = on.load(on.place(y, a[0], a[5], step, turn))
-            target = on.place(y, a[0], a[1], step, turn)
-            value = on.add_product(on.load(target), first, one)
-            on.store(on.add_product(value, second, other), target)
-
-        on.repeat(a[6], once)
+        pointer = _pointer(context, builder, x, *a[:2])
+        value = _resize(builder, a[2], context.get_value_type(Eight(x.dtype)))
+        builder.store(value, pointer, align=x.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return signature, generate
+    return types.void(x, types.intp, value), generate
 
 
 @intrinsic
-def add_products(typingctx, y, y0, p, p0, dp, q, q0, dq, count):
-    """Add to y @ y0: the sum of p @ p0, dp times q @ q0, dq."""
-    signature = types.void(y, types.intp, p, *[types.intp] * 2, q, *[types.intp] * 3)
+def spread(typingctx, number):
+    """Return eight times the same number."""
 
     def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        on = _Lanes(context, builder, y)
+        vector = context.get_value_type(Eight(number))
+        value = cgutils.get_null_value(vector)
+        for lane in range(LANES):
+            place = ir.Constant(ir.IntType(32), lane)
+            value = builder.insert_element(value, a[0], place)
+        return value
 
-        def once(turn: Any, total: Any) -> list[Any]:
-            left = on.load(on.place(p, a[2], a[3], a[4], turn))
-            right = on.load(on.place(q, a[5], a[6], a[7], turn))
-            return [on.add_product(total, left, right)]
-
-        on.gather([on.place(y, a[0], a[1], None, None)], a[8], once)
-        return context.get_dummy_value()
-
-    return signature, generate
+    return Eight(number)(number), generate
 
 
 @intrinsic
-def add_products_off(typingctx, y, p, p0, dp, u, rest, near, count):
-    """Add to y @ 0: the sum of p @ p0, dp times ((u - near) + rest) @ 0, 8."""
-    signature = types.void(y, p, *[types.intp] * 2, u, rest, near, types.intp)
+def wide(typingctx, value):
+    """Return eight numbers in float64."""
+    result = Eight(types.float64)
 
     def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        on = _Lanes(context, builder, y)
-        zero, step = (context.get_constant(types.intp, value) for value in (0, LANES))
-        level = on.load(on.place(near, a[6], zero, None, None))
+        return _resize(builder, a[0], context.get_value_type(result))
 
-        def once(turn: Any, total: Any) -> list[Any]:
-            weight = on.load(on.place(p, a[1], a[2], a[3], turn))
-            whole = on.load(on.place(u, a[4], zero, step, turn))
-            piece = on.load(on.place(rest, a[5], zero, step, turn))
-            off = builder.fadd(builder.fsub(whole, level), piece)
-            return [on.add_product(total, weight, off)]
-
-        on.gather([on.place(y, a[0], zero, None, None)], a[7], once)
-        return context.get_dummy_value()
-
-    return signature, generate
+    return result(value), generate
 
 
 @intrinsic
-def add_up(typingctx, total, least, x, x0, dx, count):
-    """Add to the total: the sum of x @ x0, dx; lower the least to the least of it."""
-    signature = types.void(total, least, x, *[types.intp] * 3)
+def where_less(typingctx, a, b, then, otherwise):
+    """Return, lane by lane, ``then`` if a < b, else ``otherwise`` (also for NaN)."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        wide, narrow = _Lanes(context, builder, total), _Lanes(context, builder, x)
-        zero = context.get_constant(types.intp, 0)
+    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", v[0], v[1]), v[2], v[3])
 
-        def once(turn: Any, running: Any, lowest: Any) -> list[Any]:
-            place = narrow.place(x, a[2], a[3], a[4], turn)
-            value = narrow.load(place)
-            return [
-                builder.fadd(running, wide.load(place)),
-                narrow.least(value, lowest),
-            ]
-
-        ends = [
-            wide.place(total, a[0], zero, None, None),
-            narrow.place(least, a[1], zero, None, None),
-        ]
-        narrow.gather(ends, a[5], once)
-        return context.get_dummy_value()
-
-    return signature, generate
+    return then(a, b, then, otherwise), generate
 
 
 @intrinsic
-def multiply(typingctx, y, y0, dy, c, c0, count):
-    """Multiply y @ y0, dy by c @ c0."""
-    signature = types.void(y, *[types.intp] * 2, c, *[types.intp] * 2)
+def any_less(typingctx, a, b):
+    """Return whether a < b in any lane."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        on = _Lanes(context, builder, y)
-        factor = on.load(on.place(c, a[3], a[4], None, None))
+    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+        lanes = builder.fcmp_ordered("<", *v)
+        bits = builder.bitcast(lanes, ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
-        def once(turn: Any) -> None:
-            target = on.place(y, a[0], a[1], a[2], turn)
-            on.store(builder.fmul(on.load(target), factor), target)
-
-        on.repeat(a[5], once)
-        return context.get_dummy_value()
-
-    return signature, generate
+    return types.boolean(a, b), generate
 
 
-@intrinsic
-def scale_up(typingctx, y, y0, c, d, low, count):
-    """Multiply y @ y0, 8 by c and d, and raise it to low; NaN stays NaN."""
-    signature = types.void(y, types.intp, c, d, low, types.intp)
+def _arithmetic(instruction: str, *symbols: Callable[[Any, Any], Any]) -> None:
+    @intrinsic
+    def compute(typingctx, a, b):
+        def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+            return getattr(builder, instruction)(*v, flags=_FUSE)
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        on = _Lanes(context, builder, y)
-        zero, step = (context.get_constant(types.intp, value) for value in (0, LANES))
-        first, second, floor = (
-            on.load(on.place(kind, value, zero, None, None))
-            for kind, value in ((c, a[2]), (d, a[3]), (low, a[4]))
-        )
+        return a(a, b), generate
 
-        def once(turn: Any) -> None:
-            target = on.place(y, a[0], a[1], step, turn)
-            value = builder.fmul(builder.fmul(on.load(target), first), second)
-            small = builder.fcmp_ordered("<", value, floor)
-            on.store(builder.select(small, floor, value), target)
+    def choose(a, b):
+        if isinstance(a, Eight) and a == b:
+            return lambda a, b: compute(a, b)
+        return None
 
-        on.repeat(a[5], once)
-        return context.get_dummy_value()
+    for symbol in symbols:
+        extending.overload(symbol)(choose)
 
-    return signature, generate
+
+_arithmetic("fadd", operator.add, operator.iadd)
+_arithmetic("fsub", operator.sub, operator.isub)
+_arithmetic("fmul", operator.mul, operator.imul)
+_arithmetic("fdiv", operator.truediv, operator.itruediv)
 
 
 @intrinsic
 def turn(typingctx, y, y0, x, places, shift):
-    """Write to y @ y0, 8, turned: eight numbers of x from each place + shift on."""
+    """Write to y, from y0 on, turned: eight numbers of x from each place + shift on."""
     signature = types.void(y, types.intp, x, places, types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        on = _Lanes(context, builder, y)
-        step = context.get_constant(types.intp, LANES)
         starts = context.make_array(places)(context, builder, a[3]).data
         rows = []
         for lane in range(LANES):
-            start = builder.load(
-                builder.gep(starts, [ir.Constant(ir.IntType(32), lane)])
-            )
-            start = builder.add(start, a[4])
-            rows.append(on.load(on.place(x, a[2], start, None, None)))
+            index = ir.Constant(ir.IntType(32), lane)
+            start = builder.add(builder.load(builder.gep(starts, [index])), a[4])
+            pointer = _pointer(context, builder, x, a[2], start)
+            rows.append(builder.load(pointer, align=x.dtype.bitwidth // 8))
         for width in (4, 2, 1):  # swap blocks across the diagonal, ever smaller ones
             for lane in range(LANES):
                 if not lane & width:
@@ -264,8 +173,9 @@ def turn(typingctx, y, y0, x, places, shift):
                         mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), pick)
                         rows[lane + side] = builder.shuffle_vector(*pair, mask)
         for lane, row in enumerate(rows):
-            index = context.get_constant(types.intp, lane)
-            on.store(row, on.place(y, a[0], a[1], step, index))
+            place = builder.add(a[1], context.get_constant(types.intp, LANES * lane))
+            pointer = _pointer(context, builder, y, a[0], place)
+            builder.store(row, pointer, align=y.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return signature, generate

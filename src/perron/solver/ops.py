@@ -14,17 +14,19 @@ from torch import Tensor
 from torch.autograd import Function
 
 from perron.solver import gth_torch
+from perron.solver.checks import Graphs
 
 
-def solve(edges: Tensor, mask: Tensor) -> Tensor:
-    """Return the weights (B, N) of graphs (B, N, N), differentiable once."""
+def solve(graphs: Graphs) -> Tensor:
+    """Return the weights (B, N), differentiable once."""
+    edges = graphs.edges
     keep_factors = torch.is_grad_enabled() and edges.requires_grad
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
     traced = torch.compiler.is_compiling() or tracing
     if traced or type(edges) not in (Tensor, torch.nn.Parameter):
-        weights, _ = stationary_op(edges, mask, keep_factors)
+        weights, _ = stationary_op(edges, graphs.words(), keep_factors)
     else:
-        weights, _ = _Stationary.apply(edges, mask, keep_factors)
+        weights, _ = _Stationary.apply(edges, graphs.mask, keep_factors)
     return weights
 
 
@@ -33,11 +35,11 @@ class _Stationary(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, edges: Tensor, mask: Tensor, keep_factors: bool
+        ctx: Any, edges: Tensor, mask: Tensor | None, keep_factors: bool
     ) -> tuple[Tensor, Tensor]:
         # The factors are an output, so that a second derivative finds its way through
         # them to `_Adjoint`, and is refused there instead of being silently wrong.
-        weights, factors = _forward(edges, mask, keep_factors)
+        weights, factors, ctx.plan = _forward(edges, mask, keep_factors)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(factors, mask)
         return weights, factors
@@ -50,14 +52,15 @@ class _Stationary(Function):
             return None, None, None
         if torch.is_grad_enabled():  # create_graph=True
             return _Adjoint.apply(grad, *ctx.saved_tensors), None, None
-        return _backward(grad, *ctx.saved_tensors), None, None
+        factors, mask = ctx.saved_tensors
+        return _backward(grad, factors, mask, ctx.plan), None, None
 
 
 class _Adjoint(Function):
     """The backward of `_Stationary`, which has none itself."""
 
     @staticmethod
-    def forward(ctx: Any, grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+    def forward(ctx: Any, grad: Tensor, factors: Tensor, mask: Any) -> Tensor:
         return _backward(grad, factors, mask)
 
     @staticmethod
@@ -65,7 +68,10 @@ class _Adjoint(Function):
         _refuse(ctx, *grads)
 
 
-def _forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
+def _forward(
+    edges: Tensor, mask: Tensor | None, keep_factors: bool
+) -> tuple[Tensor, Tensor, Any]:
+    """Return weights, factors, and a plan that `_backward` need not make again."""
     if edges.device.type == "cpu":
         from perron.solver import gth_cpu
 
@@ -73,12 +79,14 @@ def _forward(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, T
     return gth_torch.forward(edges, mask, keep_factors)
 
 
-def _backward(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
-    assert len(factors) == len(mask), "the factors were not kept"
+def _backward(
+    grad: Tensor, factors: Tensor, mask: Tensor | None, plan: Any = None
+) -> Tensor:
+    assert len(factors) == len(grad), "the factors were not kept"
     if grad.device.type == "cpu":
         from perron.solver import gth_cpu
 
-        return gth_cpu.backward(grad, factors, mask)
+        return gth_cpu.backward(grad, factors, mask, plan)
     return gth_torch.backward(grad, factors, mask)
 
 
@@ -87,7 +95,8 @@ def stationary_op(
     edges: Tensor, mask: Tensor, keep_factors: bool
 ) -> tuple[Tensor, Tensor]:
     """Return weights (B, N) and factors (B, N, N), the latter (0, N, N) if not kept."""
-    return _forward(edges, mask, keep_factors)
+    weights, factors, _ = _forward(edges, mask, keep_factors)
+    return weights, factors
 
 
 @stationary_op.register_fake

@@ -81,7 +81,8 @@ def power_method(
     graphs = check_graphs(edges, mask, norm)
     check_settings(tol, max_steps, gradient, grad_steps)
     tol = default_tolerance(graphs.edges.dtype) if tol is None else tol
-    pairs = graphs.mask.unsqueeze(-1) & graphs.mask.unsqueeze(-2)
+    words = graphs.words()
+    pairs = words.unsqueeze(-1) & words.unsqueeze(-2)
     A, scale = _to_order_one(graphs.edges.masked_fill(~pairs, 0))
     y = _start(start, graphs)
     if gradient == "unrolled":
@@ -134,11 +135,11 @@ def check_settings(
 
 
 def _start(start: Tensor | torch.Generator | None, graphs: Graphs) -> Tensor:
-    mask, dtype = graphs.mask, graphs.edges.dtype
+    mask, dtype = graphs.words(), graphs.edges.dtype
     if start is None:
         return mask.to(dtype)
     if isinstance(start, torch.Generator):
-        shape, device = graphs.mask.shape, start.device
+        shape, device = mask.shape, start.device
         y = 1 - torch.rand(shape, generator=start, dtype=dtype, device=device)
         return y.to(mask.device).masked_fill(~mask, 0)
     try:

@@ -40,7 +40,7 @@ def stationary(
         (..., N) weights. Half precision comes in and goes out; between, it is float32.
     """
     graphs = check_graphs(edges, mask, norm)
-    weights = solve(graphs.edges, graphs.mask)
+    weights = solve(graphs)
     if norm == "l2":
         weights = normalise(weights, norm)
     if weights.dtype != graphs.dtype:
