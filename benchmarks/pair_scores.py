@@ -32,6 +32,7 @@ HIDDEN = 50
 
 def broadcast(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
     """Hold the hidden layers of all pairs, as one would write it."""
+    a, b = (t.unflatten(0, mask.shape).transpose(1, 2) for t in (a, b))
     hidden = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3))
     return (hidden @ w[:, None, :, None]).squeeze(-1)
 
@@ -63,7 +64,7 @@ WAYS = {
 def make_inputs(texts: int, words: int) -> tuple[Tensor, ...]:
     """Return a, b, w, the mask and a gradient to the scores."""
     rng = torch.Generator().manual_seed(0)
-    a, b = torch.randn(2, texts, 1, words, HIDDEN, generator=rng)
+    a, b = torch.randn(2, texts * words, 1, HIDDEN, generator=rng)
     w = torch.randn(1, HIDDEN, generator=rng)
     mask = torch.ones(texts, words, dtype=torch.bool)
     return a, b, w, mask, torch.randn(texts, 1, words, words, generator=rng)

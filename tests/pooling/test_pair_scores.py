@@ -24,14 +24,17 @@ def kernel(request, monkeypatch):
 
 
 def broadcast(a, b, w, mask, activation):
+    a, b = (t.unflatten(0, mask.shape).transpose(1, 2) for t in (a, b))
     hidden = getattr(torch, activation)(a.unsqueeze(-2) + b.unsqueeze(-3))
     pairs = (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)
-    return (hidden * w[:, None, None]).sum(-1).masked_fill(~pairs, 0)
+    scores = (hidden * w[:, None, None]).sum(-1).masked_fill(~pairs, 0)
+    return scores.masked_fill(~mask[:, None, :, None], torch.finfo(a.dtype).min)
 
 
 def inputs(shape, dtype=torch.float64, scale=1.0):
     batch, heads, n, k = shape
-    tensors = [scale * torch.randn(s, dtype=dtype) for s in (shape, shape, (heads, k))]
+    rows = (batch * n, heads, k)
+    tensors = [scale * torch.randn(s, dtype=dtype) for s in (rows, rows, (heads, k))]
     mask = torch.rand(batch, n) < 0.7
     mask[:1] = False
     return [t.requires_grad_() for t in tensors], mask
@@ -43,16 +46,50 @@ SHAPES = [(4, 2, 6, 5), (3, 1, 1, 50), (9, 1, 20, 50), (2, 3, 7, 9), (0, 1, 3, 4
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_same_as_the_broadcast(kernel, shape, dtype, activation):
+@pytest.mark.parametrize("packed", [False, True])
+def test_same_as_the_broadcast(kernel, shape, dtype, activation, packed):
     tensors, mask = inputs(shape, dtype)
     grad = torch.randn(shape[0], shape[1], shape[2], shape[2], dtype=dtype)
     found = []
     for function in (pair_scores, broadcast):
-        scores = function(*tensors, mask, activation)
+        a, b, w = tensors
+        if packed and function is pair_scores:
+            a, b = a[mask.flatten()], b[mask.flatten()]
+        scores = function(a, b, w, mask, activation)
         found.append((scores, *torch.autograd.grad(scores, tensors, grad)))
     # float32: 50 terms, each right to 5 units of rounding
     tolerance = {"rtol": 1e-5, "atol": 2e-5} if dtype == torch.float32 else {}
     torch.testing.assert_close(found[0], found[1], **tolerance)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_rows_of_one_long_text_are_shared_out(threads, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr("perron.solver.compiled._WORTH_A_THREAD", 100)
+    tensors, mask = inputs((3, 2, 40, 5))
+    mask[1] = True
+    pieces, work, _ = pair_scores_cpu._cut(
+        mask.numpy(), pair_scores_cpu._most(mask.numpy(), tensors[0]), 10
+    )
+    assert work.max() <= max(work.sum() / (4 * threads), 10 * 40 * 10)
+    assert len(pieces) > 4 * threads
+    found = []
+    for function in (pair_scores, broadcast):
+        scores = function(*tensors, mask, "tanh")
+        grad = torch.linspace(-1, 1, scores.numel(), dtype=torch.float64)
+        grad = grad.view(scores.shape).masked_fill(~mask[:, None, :, None], 0)
+        found.append((scores, *torch.autograd.grad(scores, tensors, grad)))
+    torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_infinite_and_undefined_units_stay_what_they_are(kernel, activation):
+    a = torch.tensor([torch.inf, torch.nan, -torch.inf]).view(3, 1, 1)
+    mask = torch.ones(3, 1, dtype=torch.bool)
+    scores = pair_scores(a, torch.zeros(3, 1, 1), torch.ones(1, 1), mask, activation)
+    torch.testing.assert_close(
+        scores.flatten(), getattr(torch, activation)(a.flatten()), equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
@@ -64,11 +101,11 @@ def test_gradcheck(kernel, activation):
 def test_what_is_not_in_use_is_never_read(kernel):
     (a, b, w), mask = inputs((4, 2, 6, 5))
     want = pair_scores(a, b, w, mask, "tanh")
-    absent = ~mask[:, None, :, None]
+    absent = ~mask.flatten()[:, None, None]
     poisoned = [t.detach().masked_fill(absent, torch.nan) for t in (a, b)]
     poisoned = [t.requires_grad_() for t in poisoned]
     got = pair_scores(*poisoned, w, mask, "tanh")
-    got.sum().backward()
+    got.masked_fill(~mask[:, None, :, None], 0).sum().backward()
     torch.testing.assert_close(got, want)
     for t in poisoned:
         assert t.grad.isfinite().all()
@@ -79,8 +116,8 @@ def test_tanh_is_right_to_five_units_of_float32():
     x = x.astype(np.float32)
     ones = torch.ones(1, 1)
     scores = pair_scores(
-        torch.from_numpy(x).view(-1, 1, 1, 1),
-        torch.zeros(len(x), 1, 1, 1),
+        torch.from_numpy(x).view(-1, 1, 1),
+        torch.zeros(len(x), 1, 1),
         ones,
         torch.ones(len(x), 1, dtype=torch.bool),
         "tanh",
@@ -103,7 +140,7 @@ def test_the_hidden_layer_is_never_held():
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_operators_satisfy_torchs_own_checks(kernel, turned):
     (a, b, w), mask = inputs((3, 2, 4, 5))
-    if turned:  # as CentralityPool has them
+    if turned:
         a, b = (t.detach().transpose(1, 2).contiguous() for t in (a, b))
         a, b = (t.transpose(1, 2).requires_grad_() for t in (a, b))
     torch.library.opcheck(pair_scores_op, (a, b, w, mask, "tanh"))

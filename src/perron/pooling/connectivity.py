@@ -48,8 +48,9 @@ class MLPConnectivity(Connectivity):
     def forward(
         self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b h n n"]:
-        a = project(self.target, states).unflatten(-1, self.score.shape).transpose(1, 2)
-        b = project(self.source, states).unflatten(-1, self.score.shape).transpose(1, 2)
+        words = states.flatten(0, -2)
+        a = project(self.target, words).unflatten(-1, self.score.shape)
+        b = project(self.source, words).unflatten(-1, self.score.shape)
         return pair_scores(a, b, self.score.to(a.dtype), mask, self.activation)
 
 

@@ -15,15 +15,24 @@ _MOST_BYTES = 64_000_000
 
 
 def pair_scores(
-    a: Float[Tensor, "b h n k"],
-    b: Float[Tensor, "b h n k"],
+    a: Float[Tensor, "r h k"],
+    b: Float[Tensor, "r h k"],
     w: Float[Tensor, "h k"],
     mask: Bool[Tensor, "b n"],
     activation: str,
 ) -> Float[Tensor, "b h n n"]:
-    """Return s_ij = Σ_k w_k act(a_ik + b_jk) for all pairs of words in use, else zero.
+    """Return s_ij = Σ_k w_k act(a_ik + b_jk) for all pairs of words in use.
 
-    The backward pass computes the hidden units anew; it can be taken once.
+    Elsewhere they are the lowest number of their dtype where i is not in use, so that
+    a softmax over i leaves nothing there, else zero. The backward pass computes the
+    hidden units anew; it can be taken once.
+
+    Args:
+        a: a row for every word in use, text after text; or for padding too, R = B N.
+        b: likewise.
+        w: the output layer of each head.
+        mask: True on words in use.
+        activation: a key of `ACTIVATIONS`.
     """
     tensors = (a, b, w)
     plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)
@@ -85,24 +94,27 @@ def forward_in_blocks(
     a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> Tensor:
     """Score some target words against all sources at a time, in plain torch."""
-    a, b = _words_only(a, mask), _words_only(b, mask).unsqueeze(-3)
+    a, b = _padded(a, mask), _padded(b, mask).unsqueeze(-3)
     column = w[:, None, :, None]
     blocks = [
         (ACTIVATIONS[activation](part.unsqueeze(-2) + b) @ column).squeeze(-1)
         for part in a.split(_rows(a), dim=-2)
     ]
-    return torch.cat(blocks, -2).masked_fill(~_pairs(mask), 0)
+    scores = torch.cat(blocks, -2).masked_fill(~_pairs(mask), 0)
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask[:, None, :, None], lowest)
 
 
 def backward_in_blocks(
     grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients to a, b and w, computing the hidden units anew."""
-    a, b = _words_only(a, mask), _words_only(b, mask)
+    rows = len(a)
+    a, b = _padded(a, mask), _padded(b, mask)
     grad = grad.masked_fill(~_pairs(mask), 0).unsqueeze(-1)  # (B, H, N, N, 1)
     grad_a, grad_b, grad_w = [], b.new_zeros(b.shape), torch.zeros_like(w)
-    rows = _rows(a)
-    for part, slope in zip(a.split(rows, -2), grad.split(rows, -3), strict=True):
+    step = _rows(a)
+    for part, slope in zip(a.split(step, -2), grad.split(step, -3), strict=True):
         x = part.unsqueeze(-2) + b.unsqueeze(-3)
         hidden = ACTIVATIONS[activation](x)
         grad_w += (slope * hidden).sum((0, 2, 3))
@@ -110,7 +122,8 @@ def backward_in_blocks(
         steep = steep * slope * w[:, None, None, :]
         grad_a.append(steep.sum(-2))
         grad_b += steep.sum(-3)
-    return torch.cat(grad_a, -2), grad_b, grad_w
+    to_a, to_b = (_rows_only(g, mask, rows) for g in (torch.cat(grad_a, -2), grad_b))
+    return to_a, to_b, grad_w
 
 
 def _rows(a: Tensor) -> int:
@@ -119,8 +132,20 @@ def _rows(a: Tensor) -> int:
     return max(1, _MOST_BYTES // row)
 
 
-def _words_only(states: Tensor, mask: Tensor) -> Tensor:
-    return states.masked_fill(~mask[:, None, :, None], 0)
+def _padded(x: Tensor, mask: Tensor) -> Tensor:
+    """Return (B, H, N, K), zero where the mask is False, of (R, H, K)."""
+    if len(x) != mask.numel():
+        full = x.new_zeros(mask.numel(), *x.shape[1:])
+        full[mask.flatten()] = x
+        x = full
+    x = x.unflatten(0, mask.shape).transpose(1, 2)
+    return x.masked_fill(~mask[:, None, :, None], 0)
+
+
+def _rows_only(x: Tensor, mask: Tensor, rows: int) -> Tensor:
+    """Undo `_padded`."""
+    x = x.transpose(1, 2).flatten(0, 1)
+    return x.contiguous() if rows == mask.numel() else x[mask.flatten()]
 
 
 def _pairs(mask: Tensor) -> Tensor:
@@ -137,8 +162,8 @@ def pair_scores_op(
 
 @pair_scores_op.register_fake
 def _(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
-    batch, heads, words, _ = a.shape
-    return a.new_empty(batch, heads, words, words)
+    batch, words = mask.shape
+    return a.new_empty(batch, len(w), words, words)
 
 
 @torch.library.custom_op("perron::pair_scores_backward", mutates_args=())

@@ -3,7 +3,7 @@
 numba turns a loop into vector instructions only if it is long, and proves anew before
 each loop that its arrays do not overlap. For short texts that costs more than the
 arithmetic. With what is here a compiled kernel says it outright: `take` eight numbers
-from a flat array, compute with them by ``+ - * /`` and `where_less`, `put` them back.
+from an array, compute with them by ``+ - * /`` and `where_less`, `put` them back.
 LLVM maps them to whatever the processor has. None of it is callable from plain Python.
 """
 
@@ -101,6 +101,41 @@ def wide(typingctx, value):
         return _resize(builder, a[0], context.get_value_type(result))
 
     return result(value), generate
+
+
+@intrinsic
+def lane(typingctx, value, index):
+    """Return one of eight numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        return builder.extract_element(*a)
+
+    return value.dtype(value, types.intp), generate
+
+
+@intrinsic
+def with_lane(typingctx, value, index, number):
+    """Return eight numbers with one of them replaced."""
+
+    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        return builder.insert_element(a[0], a[2], a[1])
+
+    return value(value, types.intp, value.dtype), generate
+
+
+@intrinsic
+def add_lanes(typingctx, value):
+    """Return the sum of eight numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        total = a[0]
+        for half in (4, 2, 1):
+            order = [(k + half) % LANES for k in range(LANES)]
+            order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
+            total = builder.fadd(total, builder.shuffle_vector(total, total, order))
+        return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+
+    return value.dtype(value), generate
 
 
 @intrinsic
