@@ -1,19 +1,26 @@
 """The contract of every aggregator: states and a mask in, one vector a text out."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from perron.pooling.ragged import check_lengths, mask_of
+from perron.pooling.words import PackedWords, PaddedWords, Words, pack
 from perron.solver import SolverInfo
 
 
 class Pooled(NamedTuple):
-    """What pooling found. ``None`` means that this aggregator has no such thing."""
+    """What pooling found. ``None`` means that this aggregator has no such thing.
+
+    For flat states the weights are flat too, (M) and (H, M); edges stay (B, N, N), with
+    N the words of the longest text, and zero beyond a text's own.
+    """
 
     vector: Float[Tensor, "b out"]
     weights: Float[Tensor, "b n"] | None = None  # mean of head_weights
@@ -42,46 +49,80 @@ class Aggregator(nn.Module, ABC):
         self.out_dim = dim
 
     def forward(
-        self, states: Tensor, mask: Tensor | None = None, *, need_edges: bool = False
+        self,
+        states: Tensor,
+        mask: Tensor | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        offsets: Tensor | Sequence[int] | None = None,
+        need_edges: bool = False,
     ) -> Pooled:
         """Pool each text.
 
         Args:
-            states: (B, N, D) with D = ``dim``.
+            states: (B, N, D) with D = ``dim``; or flat, (M, D), the words of all texts
+                one after the other, with ``lengths`` or ``offsets``.
             mask: (B, N), True on words, any pattern; every word if not given.
+            lengths: (B), the number of words of each text, for flat states.
+            offsets: (B + 1), where each text begins and the last one ends, instead of
+                lengths: 0 … M.
             need_edges: return the word graph too, if this aggregator has one.
         """
-        mask = self._check(states, mask)
+        flat = lengths is not None or offsets is not None
+        self._check_states(states, flat)
+        if flat:
+            if mask is not None:
+                raise ValueError("flat states have no padding: leave out the mask")
+            counts = check_lengths(states, lengths, offsets)
+            mask = mask_of(counts)
+        else:
+            mask = self._check_mask(states, mask)
         working = torch.float64 if states.dtype == torch.float64 else torch.float32
         with _without_autocast(states.device.type):
-            words = states.masked_fill(~mask.unsqueeze(-1), 0).to(working)
-            pooled = self.aggregate(words, mask, need_edges)
+            if flat:
+                words: Words = PackedWords(states.to(working), mask)
+            else:
+                words = _arrange(states, mask, working)
+            pooled = self._finish(self.aggregate(words, need_edges), words, flat)
         if states.dtype == working:
             return pooled
         return Pooled(*(_narrow(value, states.dtype) for value in pooled))
 
     @abstractmethod
-    def aggregate(
-        self,
-        states: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"],
-        need_edges: bool,
-    ) -> Pooled:
-        """Pool states that are float32 or float64, and zero where the mask is False."""
+    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+        """Pool words whose states are float32 or float64.
+
+        Of the weights only ``head_weights`` are asked for, (…, H) as in `Words`; of the
+        edges only ``head_edges``.
+        """
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew; here there are none."""
 
-    def _check(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        if states.ndim != 3 or states.shape[-1] != self.dim:
+    def _finish(self, pooled: Pooled, words: Words, flat: bool) -> Pooled:
+        weights, edges = pooled.head_weights, pooled.head_edges
+        if weights is not None:
+            weights = weights.mT if flat else words.padded(weights).mT
+            mean = weights.mean(-2)
+            pooled = pooled._replace(weights=mean, head_weights=weights)
+        if edges is not None:
+            pooled = pooled._replace(edges=edges.mean(1))
+        return pooled
+
+    def _check_states(self, states: Tensor, flat: bool) -> None:
+        axes = "(M, {})" if flat else "(B, N, {})"
+        if states.ndim != (2 if flat else 3) or states.shape[-1] != self.dim:
+            advice = "; flat states need lengths or offsets" if states.ndim == 2 else ""
             raise ValueError(
-                f"states must have shape (B, N, {self.dim}), but came as "
-                f"{tuple(states.shape)}"
+                f"states must have shape {axes.format(self.dim)}, but came as "
+                f"{tuple(states.shape)}{advice}"
             )
         if not states.is_floating_point():
             raise ValueError(
                 f"states must be floating point, but came as {states.dtype}"
             )
+
+    def _check_mask(self, states: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
             return states.new_ones(states.shape[:2], dtype=torch.bool)
         if mask.dtype != torch.bool:
@@ -99,6 +140,16 @@ class Aggregator(nn.Module, ABC):
                 f"mask is on {mask.device}, but states are on {states.device}"
             )
         return mask
+
+
+def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> Words:
+    """Leave padding behind where that does not stand in the way of tracing."""
+    plain = type(states) in (Tensor, nn.Parameter) and states.device.type == "cpu"
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if plain and not torch.compiler.is_compiling() and not tracing:
+        words = pack(states, mask)
+        return PackedWords(words.states.to(working), mask)
+    return PaddedWords(states.masked_fill(~mask.unsqueeze(-1), 0).to(working), mask)
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:
@@ -119,21 +170,6 @@ def project(layer: nn.Linear, states: Float[Tensor, "*batch d"]) -> Tensor:
     return F.linear(states, layer.weight.to(states.dtype), bias)
 
 
-def masked_softmax(
-    scores: Float[Tensor, "*batch n"], mask: Bool[Tensor, "*#batch n"]
-) -> Float[Tensor, "*batch n"]:
-    """Softmax over the last axis where the mask is True; zeros where it never is."""
-    lowest = torch.finfo(scores.dtype).min
-    weights = scores.masked_fill(~mask, lowest).softmax(-1)
-    return weights.masked_fill(~mask, 0)
-
-
-def weighted_sum(
-    weights: Float[Tensor, "b h n"], states: Float[Tensor, "b n d"]
-) -> Pooled:
+def weighted_sum(weights: Float[Tensor, "*words h"], words: Words) -> Pooled:
     """Concatenate Σ_i α_i h_i of each head."""
-    return Pooled(
-        vector=(weights @ states).flatten(1),
-        weights=weights.mean(1),
-        head_weights=weights,
-    )
+    return Pooled(words.weigh(weights).flatten(1), head_weights=weights)

@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from perron.pooling.base import Aggregator, Pooled, masked_softmax, weighted_sum
+from perron.pooling.base import Aggregator, Pooled, weighted_sum
 from perron.pooling.connectivity import (
     Activation,
     BilinearConnectivity,
@@ -15,6 +15,7 @@ from perron.pooling.connectivity import (
     QueryConnectivity,
 )
 from perron.pooling.pair_scores import ACTIVATIONS
+from perron.pooling.words import Words
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
 from perron.solver.checks import check_norm
 from perron.solver.power import check_settings
@@ -107,20 +108,14 @@ class CentralityPool(Aggregator):
     def reset_parameters(self) -> None:
         self.connectivity.reset_parameters()
 
-    def aggregate(
-        self,
-        states: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"],
-        need_edges: bool,
-    ) -> Pooled:
-        scores = self.connectivity(states, mask)  # (B, H, N, N)
-        words = mask[:, None, None, :]
-        edges = masked_softmax(scores.mT, words).mT.masked_fill(~words, 0)
-        weights, info = self._solve(edges, mask.unsqueeze(1))
-        pooled = weighted_sum(weights, states)._replace(info=info)
+    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+        mask = words.mask.unsqueeze(1)
+        edges = self.connectivity(words).softmax(-2)  # (B, H, N, N)
+        weights, info = self._solve(edges, mask)
+        pooled = weighted_sum(words.packed(weights.mT), words)._replace(info=info)
         if not need_edges:
             return pooled
-        return pooled._replace(edges=edges.mean(1), head_edges=edges)
+        return pooled._replace(head_edges=edges.masked_fill(~mask.unsqueeze(-2), 0))
 
     def _solve(
         self, edges: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b 1 n"]

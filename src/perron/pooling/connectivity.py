@@ -7,9 +7,11 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from perron.pooling.base import project
 from perron.pooling.pair_scores import ACTIVATIONS, pair_scores
+from perron.pooling.words import Words
 
 Activation = Literal["tanh", "relu"]
 
@@ -18,10 +20,8 @@ class Connectivity(nn.Module, ABC):
     """Scores s_ij of the edge from word j to word i, for each of several heads."""
 
     @abstractmethod
-    def forward(
-        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
-    ) -> Float[Tensor, "b h n n"]:
-        """Score the pairs of words in use; what others get is not used."""
+    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+        """Score the pairs of words; the lowest number where i is not one."""
 
     @abstractmethod
     def reset_parameters(self) -> None: ...
@@ -45,13 +45,15 @@ class MLPConnectivity(Connectivity):
         bound = 1 / math.sqrt(self.score.shape[-1])
         nn.init.uniform_(self.score, -bound, bound)
 
-    def forward(
-        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
-    ) -> Float[Tensor, "b h n n"]:
-        words = states.flatten(0, -2)
-        a = project(self.target, words).unflatten(-1, self.score.shape)
-        b = project(self.source, words).unflatten(-1, self.score.shape)
-        return pair_scores(a, b, self.score.to(a.dtype), mask, self.activation)
+    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+        rows = words.states.flatten(0, -2)
+        # Both layers in one product: the states are read once, and so are gradients.
+        weight = torch.cat([self.target.weight, self.source.weight]).to(rows.dtype)
+        bias = self.target.bias.to(rows.dtype)
+        both = F.linear(rows, weight).unflatten(-1, (2, *self.score.shape))
+        a = both[:, 0] + bias.view(self.score.shape)
+        w = self.score.to(a.dtype)
+        return pair_scores(a, both[:, 1], w, words.mask, self.activation)
 
 
 class BilinearConnectivity(Connectivity):
@@ -70,12 +72,14 @@ class BilinearConnectivity(Connectivity):
         self.target.reset_parameters()
         self.source.reset_parameters()
 
-    def forward(
-        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
-    ) -> Float[Tensor, "b h n n"]:
-        a = project(self.target, states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        b = project(self.source, states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return a @ b.mT / math.sqrt(a.shape[-1])
+    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+        a, b = (
+            words.padded(project(layer, words.states))
+            .unflatten(-1, (self.heads, -1))
+            .transpose(1, 2)
+            for layer in (self.target, self.source)
+        )
+        return _targets_only(a @ b.mT / math.sqrt(a.shape[-1]), words.mask)
 
 
 class QueryConnectivity(Connectivity):
@@ -94,9 +98,15 @@ class QueryConnectivity(Connectivity):
         self.key.reset_parameters()
         self.query.reset_parameters()
 
-    def forward(
-        self, states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
-    ) -> Float[Tensor, "b h n n"]:
-        hidden = ACTIVATIONS[self.activation](project(self.key, states))
-        scores = project(self.query, hidden).mT  # (B, H, N)
-        return scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])
+    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+        hidden = ACTIVATIONS[self.activation](project(self.key, words.states))
+        scores = words.padded(project(self.query, hidden)).mT  # (B, H, N)
+        scores = scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])
+        return _targets_only(scores, words.mask)
+
+
+def _targets_only(
+    scores: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"]
+) -> Float[Tensor, "b h n n"]:
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask[:, None, :, None], lowest)

@@ -1,10 +1,11 @@
 """Aggregation by dynamic routing (DR-AGG), standard and reverse."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from perron.pooling.base import Aggregator, Pooled, project
+from perron.pooling.words import Words
 
 
 class DynamicRoutingPool(Aggregator):
@@ -58,16 +59,11 @@ class DynamicRoutingPool(Aggregator):
     def reset_parameters(self) -> None:
         self.vote.reset_parameters()
 
-    def aggregate(
-        self,
-        states: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"],
-        need_edges: bool,
-    ) -> Pooled:
-        votes = project(self.vote, states).tanh()
+    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+        votes = words.padded(project(self.vote, words.states).tanh())
         votes = votes.unflatten(-1, (self.capsules, self.capsule_dim))
         votes = votes.transpose(1, 2)  # (B, C, N, width)
-        absent = ~mask[:, None, :]
+        absent = ~words.mask[:, None, :]
         logits = votes.new_zeros(votes.shape[:-1])  # (B, C, N)
         for last in [False] * (self.iterations - 1) + [True]:
             lowest = torch.finfo(logits.dtype).min
@@ -78,7 +74,7 @@ class DynamicRoutingPool(Aggregator):
                 logits = logits + (votes @ capsules.unsqueeze(-1)).squeeze(-1)
         total = share.sum(-1, keepdim=True)
         weights = share / torch.where(total == 0, 1, total)
-        return Pooled(capsules.flatten(1), weights.mean(1), head_weights=weights)
+        return Pooled(capsules.flatten(1), head_weights=words.packed(weights.mT))
 
     def extra_repr(self) -> str:
         return (

@@ -1,15 +1,9 @@
 """Intra-attention: the mean of a text attends to its words."""
 
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
-from perron.pooling.base import (
-    Aggregator,
-    Pooled,
-    masked_softmax,
-    project,
-    weighted_sum,
-)
+from perron.pooling.base import Aggregator, Pooled, project, weighted_sum
+from perron.pooling.words import Words
 
 
 class IntraAttentionPool(Aggregator):
@@ -32,16 +26,11 @@ class IntraAttentionPool(Aggregator):
         self.mean.reset_parameters()
         self.score.reset_parameters()
 
-    def aggregate(
-        self,
-        states: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"],
-        need_edges: bool,
-    ) -> Pooled:
-        mean = states.sum(1, keepdim=True) / mask.sum(1).clamp_min(1)[:, None, None]
-        hidden = (project(self.word, states) + project(self.mean, mean)).tanh()
-        scores = project(self.score, hidden)  # (B, N, 1)
-        return weighted_sum(masked_softmax(scores.mT, mask.unsqueeze(1)), states)
+    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+        mean = words.weigh(words.mean_weights()).squeeze(1)  # (B, D)
+        asked = words.of_text(project(self.mean, mean))
+        hidden = (project(self.word, words.states) + asked).tanh()
+        return weighted_sum(words.softmax(project(self.score, hidden)), words)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, hidden={self.hidden}"

@@ -1,15 +1,9 @@
 """Attentive pooling with learned queries."""
 
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
-from perron.pooling.base import (
-    Aggregator,
-    Pooled,
-    masked_softmax,
-    project,
-    weighted_sum,
-)
+from perron.pooling.base import Aggregator, Pooled, project, weighted_sum
+from perron.pooling.words import Words
 
 
 class SelfAttentionPool(Aggregator):
@@ -37,14 +31,9 @@ class SelfAttentionPool(Aggregator):
         self.key.reset_parameters()
         self.query.reset_parameters()
 
-    def aggregate(
-        self,
-        states: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"],
-        need_edges: bool,
-    ) -> Pooled:
-        scores = project(self.query, project(self.key, states).tanh())  # (B, N, H)
-        return weighted_sum(masked_softmax(scores.mT, mask.unsqueeze(1)), states)
+    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+        scores = project(self.query, project(self.key, words.states).tanh())
+        return weighted_sum(words.softmax(scores), words)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, queries={self.queries}, hidden={self.hidden}"
