@@ -111,20 +111,40 @@ def test_what_is_not_in_use_is_never_read(kernel):
         assert t.grad.isfinite().all()
 
 
-def test_tanh_is_right_to_five_units_of_float32():
-    x = np.concatenate([np.linspace(-12, 12, 200_001), [0, 1e-30, -1e-10, 1e4, -1e4]])
-    x = x.astype(np.float32)
-    ones = torch.ones(1, 1)
-    scores = pair_scores(
-        torch.from_numpy(x).view(-1, 1, 1),
-        torch.zeros(len(x), 1, 1),
-        ones,
-        torch.ones(len(x), 1, dtype=torch.bool),
-        "tanh",
-    )
-    want = np.tanh(x.astype(np.float64))
+RNG = np.random.default_rng(0)
+WIDE, LARGE = RNG.uniform(-40, 40, 100_000), RNG.uniform(-100, 100, 100_000)
+NOISE = RNG.normal(size=100_000)
+TANH_INPUTS = {
+    "one word alone": (np.linspace(-12, 12, 100_001), 0),
+    "tiny": (10.0 ** RNG.uniform(-30, 0, 100_000), 0),
+    "two words": (3 * NOISE, 3 * NOISE[::-1]),
+    "nearly opposite": (NOISE, -NOISE + 10.0 ** RNG.uniform(-9, 0, 100_000)),
+    "wide apart": (WIDE, NOISE - WIDE),
+    "beyond the range of exp": (LARGE, NOISE - LARGE),
+}
+
+
+@pytest.mark.parametrize("name", TANH_INPUTS)
+def test_tanh_is_right_to_five_units_of_float32(name):
+    a, b = np.broadcast_arrays(*TANH_INPUTS[name])
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    mask = torch.ones(len(a), 1, dtype=torch.bool)
+    inputs = [torch.from_numpy(x).view(-1, 1, 1) for x in (a, b)]
+    scores = pair_scores(*inputs, torch.ones(1, 1), mask, "tanh").flatten().numpy()
+    want = np.tanh(a.astype(np.float64) + b)
     unit = np.spacing(abs(want).astype(np.float32))
-    assert (abs(scores.flatten().numpy() - want) / unit).max() < 5
+    assert (abs(scores - want) <= 5 * unit + 1e-14).all()
+
+
+def test_a_text_beyond_the_range_of_exp_leaves_its_neighbours_alone():
+    (a, b, w), mask = inputs((3, 1, 9, 12), torch.float32)
+    a, b = 10 * a.detach(), 10 * b.detach()
+    mask[:] = True
+    want = pair_scores(a, b, w, mask, "tanh")
+    a[9 + 4] = 1e4
+    got = pair_scores(a, b, w, mask, "tanh")
+    assert torch.equal(got[::2], want[::2])
+    torch.testing.assert_close(got, broadcast(a, b, w, mask, "tanh"))
 
 
 def test_the_hidden_layer_is_never_held():

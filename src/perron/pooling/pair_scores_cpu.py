@@ -8,50 +8,31 @@ in pieces of at most a certain size: a short text, or some target words of a lon
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
-from numba import extending
-from numba.core import types
 from torch import Tensor
 
-from perron.solver.compiled import Array, jit, share_out, used_words
-from perron.solver.lanes import (
-    LANES,
-    add_lanes,
-    lane,
-    put,
-    spread,
-    take,
-    where_less,
-    with_lane,
+from perron.pooling.pair_units import (
+    EXPONENTIAL,
+    RELU,
+    TANH,
+    add_slopes,
+    are_near,
+    score,
+    to_exponentials,
 )
+from perron.solver.compiled import Array, jit, share_out, used_words
+from perron.solver.lanes import LANES
 
 # What is known of a piece: its text, its target words first .. last - 1 among the words
 # of this text, the number of words before this text, and where its gradient to the
 # sources goes: 0 for the result itself, m for part m - 1, to be added later.
 _TEXT, _FIRST, _LAST, _BEFORE, _PART = range(5)
 
-_PIECES_PER_THREAD = 4  # so that a thread which got light ones takes more of them
+_BLOCK = 32  # sources that fit the fastest cache, with what is summed for them
 
-# tanh x = x P(x²) / Q(x²) on [-9, 9], beyond which it is ±1 in float32. A fit with
-# relative error 2e-8; computed in float32 it is right to 5 units of rounding.
-_P0, _P1, _P2, _P3, _P4 = (
-    np.float32(c)
-    for c in (
-        0.999999980414,
-        0.133828402128,
-        3.49774092169e-3,
-        2.06444640146e-5,
-        1.34037399113e-8,
-    )
-)
-_Q1, _Q2, _Q3, _Q4 = (
-    np.float32(c)
-    for c in (0.467161564556, 0.0258851777601, 3.28915284022e-4, 7.79662608564e-7)
-)
-_NINE, _ONE = np.float32(9), np.float32(1)
+_PIECES_PER_THREAD = 4  # so that a thread which got light ones takes more of them
 
 
 def forward(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
@@ -160,45 +141,33 @@ def _rows(mask: Array, rows: int, piece: Array, used: Array) -> int:
 
 @jit
 def _gather(x: Array, rows: Array, head: int, out: Array) -> None:
-    """Copy rows of x (R, H, K) side by side, zeros up to the next multiple of eight."""
-    hidden, width = x.shape[2], out.shape[1]
+    """Copy rows of x (R, H, K) to out[:, 0], with zeros around them.
+
+    As many as `score` and `add_slopes` read: up to a multiple of eight units, and three
+    rows beyond the last.
+    """
+    hidden = x.shape[2]
     for i in range(len(rows)):
+        word, row = out[i, 0], x[rows[i], head]
         for k in range(hidden):
-            out[i, k] = x[rows[i], head, k]
-        for k in range(hidden, width):
-            out[i, k] = 0
-
-
-def tanh(x: Any) -> Any:
-    """Eight hyperbolic tangents: a fit in float32, exact ones in float64."""
-    raise NotImplementedError("for compiled kernels only")
-
-
-@extending.overload(tanh)
-def _choose_tanh(x):  # type: ignore[no-untyped-def]  # its signature is the lambdas'
-    if x.dtype == types.float32:
-        return lambda x: _fitted_tanh(x)
-    return lambda x: _exact_tanh(x)
+            word[k] = row[k]
+        for k in range(hidden, len(word)):
+            word[k] = 0
+    out[len(rows) : len(rows) + 3] = 0
 
 
 @jit
-def _fitted_tanh(x: Any) -> Any:
-    high, low = spread(_NINE), spread(-_NINE)
-    x = where_less(high, x, high, x)
-    x = where_less(x, low, low, x)  # NaN stays NaN
-    z = x * x
-    p = spread(_P3) + z * spread(_P4)
-    q = spread(_Q3) + z * spread(_Q4)
-    p = spread(_P0) + z * (spread(_P1) + z * (spread(_P2) + z * p))
-    q = spread(_ONE) + z * (spread(_Q1) + z * (spread(_Q2) + z * q))
-    return x * p / q
-
-
-@jit
-def _exact_tanh(x: Any) -> Any:
-    for t in range(LANES):
-        x = with_lane(x, t, math.tanh(lane(x, t)))
-    return x
+def _prepare(targets: Array, sources: Array, m: int, n: int, relu: bool) -> int:
+    """Choose the way to the hidden units, and bring m and n words into its form."""
+    if relu:
+        return RELU
+    if targets.itemsize > 4:  # float64
+        return TANH
+    if not (are_near(targets[:m]) and are_near(sources[:n])):
+        return TANH
+    to_exponentials(targets[:m], 2.0)
+    to_exponentials(sources[: n + 3], -2.0)
+    return EXPONENTIAL
 
 
 @jit
@@ -217,51 +186,28 @@ def _score_pieces(
     heads, hidden = w.shape
     width = (hidden + LANES - 1) // LANES * LANES
     places, rows = np.empty(words, np.int64), np.empty(words, np.int64)
-    sources, target = (
-        np.zeros((words + 3, width), a.dtype),
-        np.empty((1, width), a.dtype),
-    )
+    targets = np.empty((words + 3, 2, width), a.dtype)
+    sources = np.empty((words + 3, 2, width), a.dtype)
     weights = np.zeros(width, a.dtype)
-    line = np.empty(words + 3, a.dtype)
-    flat = sources.reshape(-1)
+    line = np.empty(_BLOCK, a.dtype)
     for p in range(first, last):
         piece = pieces[p]
-        text = piece[_TEXT]
+        text, start = piece[_TEXT], piece[_FIRST]
+        m = piece[_LAST] - start
         n = used_words(mask, text, places)
         _rows(mask, len(a), piece, rows)
         for head in range(heads):
+            _gather(a, rows[start : start + m], head, targets)
             _gather(b, rows[:n], head, sources)
+            way = _prepare(targets, sources, m, n, relu)
             weights[:hidden] = w[head]
-            for i in range(piece[_FIRST], piece[_LAST]):
-                _gather(a, rows[i : i + 1], head, target)
-                _score(target[0], flat, n, weights, relu, line)
-                row = scores[text, head, places[i]]
-                for j in range(n):
-                    row[places[j]] = line[j]
-
-
-@jit
-def _activate(x: Any, zeros: Any, relu: bool) -> Any:
-    return where_less(x, zeros, zeros, x) if relu else tanh(x)
-
-
-@jit
-def _score(a: Array, b: Array, n: int, w: Array, relu: bool, row: Array) -> None:
-    """row_j = Σ_k w_k act(a_k + b_jk), four j in one go to keep the processor busy."""
-    zeros, width = spread(w.dtype.type(0)), len(w)
-    for j in range(0, n, 4):
-        at = j * width
-        s0 = s1 = s2 = s3 = zeros
-        for k in range(0, width, LANES):
-            own, factor = take(a, k), take(w, k)
-            s0 += factor * _activate(own + take(b, at + k), zeros, relu)
-            s1 += factor * _activate(own + take(b, at + k + width), zeros, relu)
-            s2 += factor * _activate(own + take(b, at + k + 2 * width), zeros, relu)
-            s3 += factor * _activate(own + take(b, at + k + 3 * width), zeros, relu)
-        row[j] = add_lanes(s0)
-        row[j + 1] = add_lanes(s1)
-        row[j + 2] = add_lanes(s2)
-        row[j + 3] = add_lanes(s3)
+            for j in range(0, n, _BLOCK):
+                block, size = sources[j : j + _BLOCK + 3], min(n - j, _BLOCK)
+                for i in range(m):
+                    score(targets[i], block, size, weights, way, line)
+                    row = scores[text, head, places[start + i]]
+                    for s in range(size):
+                        row[places[j + s]] = line[s]
 
 
 @jit
@@ -284,37 +230,48 @@ def _adjoint_pieces(
     heads, hidden = w.shape
     width = (hidden + LANES - 1) // LANES * LANES
     places, rows = np.empty(words, np.int64), np.empty(words, np.int64)
-    sources, target = np.empty((words, width), a.dtype), np.empty((1, width), a.dtype)
-    to_sources = np.empty((words, width), a.dtype)
-    to_target, to_w = np.empty(width, a.dtype), np.empty(width, a.dtype)
-    slopes = np.empty(words, a.dtype)
+    targets = np.empty((words + 3, 2, width), a.dtype)
+    sources = np.empty((words + 3, 2, width), a.dtype)
+    to_targets = np.empty((words, width), a.dtype)
+    to_sources = np.empty((words + 3, width), a.dtype)
+    to_w = np.empty(width, a.dtype)
+    slopes = np.empty(_BLOCK, a.dtype)
     for p in range(first, last):
         piece = pieces[p]
-        text = piece[_TEXT]
+        text, start = piece[_TEXT], piece[_FIRST]
+        m = piece[_LAST] - start
         n = used_words(mask, text, places)
         _rows(mask, len(a), piece, rows)
         for head in range(heads):
+            _gather(a, rows[start : start + m], head, targets)
             _gather(b, rows[:n], head, sources)
-            to_sources[:n] = 0
+            way = _prepare(targets, sources, m, n, relu)
+            to_targets[:m] = 0
+            to_sources[: n + 3] = 0
             to_w[:] = 0
-            for i in range(piece[_FIRST], piece[_LAST]):
-                _gather(a, rows[i : i + 1], head, target)
-                for j in range(n):
-                    slopes[j] = grad[text, head, places[i], places[j]]
-                _add_slopes(
-                    target[0],
-                    sources.reshape(-1),
-                    n,
-                    slopes,
-                    to_target,
-                    to_sources.reshape(-1),
-                    to_w,
-                    relu,
-                )
-                for k in range(hidden):
-                    grad_a[rows[i], head, k] = to_target[k] * w[head, k]
+            for j in range(0, n, _BLOCK):
+                block, size = sources[j : j + _BLOCK + 3], min(n - j, _BLOCK)
+                to_block = to_sources[j : j + _BLOCK + 3]
+                slopes[size:] = 0
+                for i in range(m):
+                    row = grad[text, head, places[start + i]]
+                    for s in range(size):
+                        slopes[s] = row[places[j + s]]
+                    add_slopes(
+                        targets[i],
+                        block,
+                        size,
+                        way,
+                        slopes,
+                        to_targets[i],
+                        to_block,
+                        to_w,
+                    )
             for k in range(hidden):
                 grad_w[p, head, k] = to_w[k]
+            for i in range(m):
+                for k in range(hidden):
+                    grad_a[rows[start + i], head, k] = to_targets[i, k] * w[head, k]
             for j in range(n):
                 if piece[_PART]:
                     out = parts[piece[_PART] - 1, j, head]
@@ -322,31 +279,3 @@ def _adjoint_pieces(
                     out = grad_b[rows[j], head]
                 for k in range(hidden):
                     out[k] = to_sources[j, k] * w[head, k]
-
-
-@jit
-def _add_slopes(
-    a: Array,
-    b: Array,
-    n: int,
-    grad: Array,
-    grad_a: Array,
-    grad_b: Array,
-    grad_w: Array,
-    relu: bool,
-) -> None:
-    """Write to grad_a, add to the others, all but for the factor w of a's and b's."""
-    zeros = spread(a.dtype.type(0))
-    width = len(a)
-    for k in range(0, width, LANES):
-        own, to_own, to_w = take(a, k), zeros, take(grad_w, k)
-        for j in range(n):
-            at = j * width + k
-            x, g = own + take(b, at), spread(grad[j])
-            h = _activate(x, zeros, relu)
-            to_w += g * h
-            slope = where_less(zeros, x, g, zeros) if relu else g - g * h * h
-            to_own += slope
-            put(grad_b, at, take(grad_b, at) + slope)
-        put(grad_a, k, to_own)
-        put(grad_w, k, to_w)

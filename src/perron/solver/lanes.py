@@ -53,6 +53,14 @@ def _resize(builder: Any, value: Any, kind: Any) -> Any:
     return builder.fpext(value, kind) if wider else builder.fptrunc(value, kind)
 
 
+def _splat(builder: Any, number: Any) -> Any:
+    value = cgutils.get_null_value(ir.VectorType(number.type, LANES))
+    for place in range(LANES):
+        index = ir.Constant(ir.IntType(32), place)
+        value = builder.insert_element(value, number, index)
+    return value
+
+
 @intrinsic
 def take(typingctx, x, place):
     """Return the eight numbers of the flat array x from ``place`` on."""
@@ -82,14 +90,21 @@ def spread(typingctx, number):
     """Return eight times the same number."""
 
     def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        vector = context.get_value_type(Eight(number))
-        value = cgutils.get_null_value(vector)
-        for lane in range(LANES):
-            place = ir.Constant(ir.IntType(32), lane)
-            value = builder.insert_element(value, a[0], place)
-        return value
+        return _splat(builder, a[0])
 
     return Eight(number)(number), generate
+
+
+@intrinsic
+def like(typingctx, value, number):
+    """Return eight times the same number, in the precision of ``value``."""
+
+    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        kind = context.get_value_type(value.dtype)
+        number = a[1] if a[1].type == kind else builder.fptrunc(a[1], kind)
+        return _splat(builder, number)
+
+    return value(value, types.float64), generate
 
 
 @intrinsic
@@ -136,6 +151,33 @@ def add_lanes(typingctx, value):
         return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
 
     return value.dtype(value), generate
+
+
+@intrinsic
+def fused(typingctx, a, b, c):
+    """Return a b + c, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+        kind = v[0].type
+        name = f"llvm.fma.v{LANES}f{a.dtype.bitwidth}"
+        function = ir.FunctionType(kind, [kind] * 3)
+        called = cgutils.get_or_insert_function(builder.module, function, name)
+        return builder.call(called, v)
+
+    return a(a, b, c), generate
+
+
+@intrinsic
+def times_power(typingctx, value, power):
+    """Return the value times 2**k, k the low bits of the power; both are float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+        whole = ir.VectorType(ir.IntType(64), LANES)
+        bits, power = (builder.bitcast(number, whole) for number in v)
+        shift = ir.Constant(whole, [52] * LANES)  # to the exponent's place
+        return builder.bitcast(builder.add(bits, builder.shl(power, shift)), v[0].type)
+
+    return value(value, power), generate
 
 
 @intrinsic
