@@ -1,11 +1,16 @@
 """Time several ways of doing one thing so that a noisy machine is fair to all."""
 
+import argparse
+import json
 import platform
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.table import Table
 
 _TURN = 0.02  # seconds: long enough for caches to be warm most of the time
 
@@ -59,3 +64,51 @@ def machine() -> str:
         pass
     threads = torch.get_num_threads()
     return f"{model}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}"
+
+
+class Report:
+    """The command line and the output that all benchmarks share."""
+
+    def __init__(self, doc: str, budget: float, threads: int | None = None) -> None:
+        """Read the command line.
+
+        Args:
+            doc: the script's own description; its first line is the help's.
+            budget: seconds for a table, if the caller does not say.
+            threads: of torch, likewise; torch's own choice if not given.
+        """
+        threads = threads or torch.get_num_threads()
+        parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+        parser.add_argument("--json", type=Path, help="write every number to this file")
+        parser.add_argument("--threads", type=int, default=threads)
+        parser.add_argument(
+            "--budget", type=float, default=budget, help="seconds a table"
+        )
+        parser.add_argument(
+            "--quick", action="store_true", help="the smallest case only"
+        )
+        options = parser.parse_args()
+        torch.set_num_threads(options.threads)
+        self.json: Path | None = options.json
+        self.budget: float = options.budget
+        self.quick: bool = options.quick
+        self.console = Console()
+        self.console.print(machine())
+        self.rows: list[dict] = []
+
+    def add(self, table: Table, rows: list[dict]) -> None:
+        """Print a table and keep its numbers."""
+        self.console.print(table)
+        self.rows += rows
+
+    def finish(self, conclusions: list[str]) -> None:
+        """Print what it comes down to, and write the file that was asked for."""
+        for line in conclusions:
+            self.console.print(line)
+        if self.json:
+            content = {
+                "machine": machine(),
+                "rows": self.rows,
+                "conclusions": conclusions,
+            }
+            self.json.write_text(json.dumps(content, indent=1))

@@ -32,7 +32,7 @@ _TEXT, _FIRST, _LAST, _BEFORE, _PART = range(5)
 
 _BLOCK = 32  # sources that fit the fastest cache, with what is summed for them
 
-_PIECES_PER_THREAD = 4  # so that a thread which got light ones takes more of them
+_PIECES_PER_THREAD = 8  # so that a thread which got light ones takes more of them
 
 
 def forward(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:

@@ -33,7 +33,9 @@ _LONG = 3.0  # seconds after which a person wonders
 
 _log = logging.getLogger("perron")
 
-_CHUNKS_PER_THREAD = 4  # so that a thread which got short texts takes more of them
+# A thread that gets on well takes more ranges than one that must wait for its processor
+# (after each parallel operation, those of torch spin for a while).
+_RANGES_PER_THREAD = 16
 
 
 def jit(function: Kernel) -> Kernel:
@@ -134,12 +136,13 @@ def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None
             kernel(0, 0, *arguments)  # compiles, or loads what was compiled before
         _called.add(kernel)
     threads = torch.get_num_threads()
-    if threads > 1:
-        threads = min(threads, int(work.sum() / _WORTH_A_THREAD))
+    total = float(work.sum()) if threads > 1 else 0.0
+    threads = min(threads, int(total / _WORTH_A_THREAD))
     if threads <= 1:
         kernel(0, len(work), *arguments)
         return
-    ranges = deque(_equal_ranges(work, threads * _CHUNKS_PER_THREAD))
+    most = int(2 * total / _WORTH_A_THREAD)
+    ranges = deque(_equal_ranges(work, min(threads * _RANGES_PER_THREAD, most)))
 
     def take_ranges() -> None:
         while True:

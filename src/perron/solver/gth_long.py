@@ -12,6 +12,16 @@ import numpy as np
 
 from perron.solver.compiled import Array, jit, jit_sums, used_words
 from perron.solver.gth_parts import lost, within, write_slopes
+from perron.solver.lanes import (
+    LANES,
+    add_lanes,
+    any_less,
+    put,
+    spread,
+    take,
+    where_less,
+    wide,
+)
 
 # Rows eliminated before the rest is updated: 8 rows of 400 words stay in the
 # first-level cache. 4 and 16 were within 10 % of it from N = 50 to N = 400.
@@ -70,24 +80,30 @@ def _pack(edges: Array, used: Array, A: Array) -> float:
     n = len(used)
     start = used[0]
     side_by_side = used[n - 1] - start == n - 1
-    total = 0.0
-    flaws = 0
+    whole = n - n % LANES
+    totals, least = spread(0.0), spread(A.dtype.type(0))
+    total, flawed = 0.0, False
     for a in range(n):
-        i = used[a]
+        source, row = edges[used[a]], A[a]
         if side_by_side:
             for b in range(n):
-                A[a, b] = edges[i, start + b]
+                row[b] = source[start + b]
         else:
             for b in range(n):
-                A[a, b] = edges[i, used[b]]
-        A[a, a] = 0
-        for b in range(n):
-            rate = A[a, b]
-            total += rate
-            flaws += 0 if rate >= 0 else 1
-    if flaws == 0 and total == np.inf:  # perhaps only the sum is
-        total = A[:n, :n].max()
-    return total if flaws == 0 else np.inf
+                row[b] = source[used[b]]
+        row[a] = 0
+        for b in range(0, whole, LANES):
+            rates = take(row, b)
+            totals += wide(rates)
+            least = where_less(rates, least, rates, least)
+        for b in range(whole, n):
+            total += row[b]
+            flawed |= row[b] < 0
+    total += add_lanes(totals)
+    if flawed or any_less(least, spread(A.dtype.type(0))) or np.isnan(total):
+        return np.inf
+    # Perhaps only the sum is infinite.
+    return total if total < np.inf else A[:n, :n].max()
 
 
 @jit
@@ -135,18 +151,25 @@ def _eliminate(W: Array, n: int) -> None:
         end = begin
 
 
-@jit_sums
+@jit
 def _update(W: Array, begin: int, end: int) -> None:
     """W_ij += Σ_k P_ik W_kj for i, j < begin <= k < end: two rows, four k at a time."""
+    whole = begin - begin % LANES
     for i in range(0, begin - 1, 2):
+        one, two = W[i], W[i + 1]
         for k in range(begin, end, 4):
-            p0, p1, p2, p3 = W[i, k], W[i, k + 1], W[i, k + 2], W[i, k + 3]
-            q0, q1 = W[i + 1, k], W[i + 1, k + 1]
-            q2, q3 = W[i + 1, k + 2], W[i + 1, k + 3]
-            for j in range(begin):
-                r0, r1, r2, r3 = W[k, j], W[k + 1, j], W[k + 2, j], W[k + 3, j]
-                W[i, j] += (p0 * r0 + p1 * r1) + (p2 * r2 + p3 * r3)
-                W[i + 1, j] += (q0 * r0 + q1 * r1) + (q2 * r2 + q3 * r3)
+            p0, p1, p2, p3 = one[k], one[k + 1], one[k + 2], one[k + 3]
+            q0, q1, q2, q3 = two[k], two[k + 1], two[k + 2], two[k + 3]
+            a0, a1, a2, a3 = spread(p0), spread(p1), spread(p2), spread(p3)
+            b0, b1, b2, b3 = spread(q0), spread(q1), spread(q2), spread(q3)
+            s0, s1, s2, s3 = W[k], W[k + 1], W[k + 2], W[k + 3]
+            for j in range(0, whole, LANES):
+                r0, r1, r2, r3 = take(s0, j), take(s1, j), take(s2, j), take(s3, j)
+                put(one, j, take(one, j) + a0 * r0 + a1 * r1 + a2 * r2 + a3 * r3)
+                put(two, j, take(two, j) + b0 * r0 + b1 * r1 + b2 * r2 + b3 * r3)
+            for j in range(whole, begin):
+                one[j] += (p0 * s0[j] + p1 * s1[j]) + (p2 * s2[j] + p3 * s3[j])
+                two[j] += (q0 * s0[j] + q1 * s1[j]) + (q2 * s2[j] + q3 * s3[j])
     if begin % 2:
         i = begin - 1
         for k in range(begin, end):
