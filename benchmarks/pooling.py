@@ -1,8 +1,8 @@
 """What does each aggregator cost, alone?
 
 Forward and backward from states of width 600 to one vector a text, float32, with texts
-of one length and with skewed lengths (the shape of SST's: a mean of 0.37 of the longest,
-padded to that). Times are ratios to `SelfAttentionPool`, medians of interleaved repeats.
+of one length and with skewed lengths (as skewed as SST's: the mean is 0.37 of the
+longest). Times are ratios to `SelfAttentionPool`, medians of interleaved repeats.
 
     python benchmarks/pooling.py [--json FILE] [--threads 2] [--budget 20] [--quick]
 """
@@ -36,6 +36,7 @@ POOLS = {
     "routing, reverse": partial(DynamicRoutingPool, reverse=True),
     "centrality": CentralityPool,
     "centrality, bilinear": partial(CentralityPool, connectivity="bilinear"),
+    "centrality, low rank": partial(CentralityPool, connectivity="low_rank"),
 }
 
 

@@ -5,6 +5,7 @@ from safetensors.torch import load_file, save_file
 from perron import (
     CentralityPool,
     DynamicRoutingPool,
+    GraphCentralityPool,
     IntraAttentionPool,
     MaxPool,
     MeanPool,
@@ -13,6 +14,29 @@ from perron import (
 )
 
 D = 8
+
+
+class DistanceGraphPool(GraphCentralityPool):
+    """`GraphCentralityPool` with a graph that the states themselves give."""
+
+    heads = 1
+
+    def reset_parameters(self):
+        pass
+
+    def forward(self, states, mask=None, *, lengths=None, **options):
+        padded = states
+        if lengths is not None:
+            padded = torch.nn.utils.rnn.pad_sequence(
+                states.split(lengths), batch_first=True
+            )
+        elif mask is not None and mask.shape == states.shape[:2]:
+            padded = states.masked_fill(~mask.to(states.device).unsqueeze(-1), 0)
+        wide = padded.float() if padded.element_size() < 4 else padded
+        with torch.autocast("cpu", enabled=False):
+            graph = (0.1 * wide @ wide.sin().mT).exp()
+        return super().forward(states, graph, mask, lengths=lengths, **options)
+
 
 BUILDERS = {
     "max": lambda: MaxPool(D),
@@ -29,6 +53,17 @@ BUILDERS = {
         D, hidden=4, heads=3, connectivity="bilinear"
     ),
     "centrality, query": lambda: CentralityPool(D, heads=2, connectivity="query"),
+    "centrality, low rank": lambda: CentralityPool(
+        D, hidden=5, connectivity="low_rank", rank=4
+    ),
+    "centrality, low rank, 2 heads, l2": lambda: CentralityPool(
+        D, heads=2, connectivity="low_rank", norm="l2", activation="relu"
+    ),
+    "centrality, low rank, power": lambda: CentralityPool(
+        D, connectivity="low_rank", solver=PowerSettings()
+    ),
+    "graph": lambda: DistanceGraphPool(D),
+    "graph, rows, l2": lambda: DistanceGraphPool(D, axis=-1, norm="l2"),
     "centrality, reverse": lambda: CentralityPool(D, solver=PowerSettings(tol=1e-7)),
     "centrality, truncated": lambda: CentralityPool(
         D, heads=2, solver=PowerSettings(gradient="truncated")
@@ -45,8 +80,10 @@ def name(request):
     return request.param
 
 
-@pytest.fixture
-def pool(name):
+@pytest.fixture(params=["packed", "padded"])
+def pool(name, request, monkeypatch):
+    if request.param == "padded":  # as in traced graphs and on other devices
+        monkeypatch.setattr("perron.pooling.base._may_pack", lambda states: False)
     return BUILDERS[name]()
 
 
@@ -103,6 +140,22 @@ class TestEveryAggregator:
         assert states.grad.isfinite().all()
         for parameter in pool.parameters():
             assert parameter.grad.isfinite().all()
+
+    def test_flat_states_give_the_same_answer(self, pool, padded):
+        states, mask = padded
+        order = torch.argsort(~mask, dim=1, stable=True)  # words to the front
+        states = states.gather(1, order.unsqueeze(-1).expand_as(states))
+        mask = mask.gather(1, order)
+        mask[1] = False
+        want = pool(states, mask, need_edges=True)
+        got = pool(states[mask], lengths=mask.sum(1).tolist(), need_edges=True)
+        torch.testing.assert_close(got.vector, want.vector)
+        if want.weights is not None:
+            torch.testing.assert_close(got.weights, want.weights[mask])
+            heads = want.head_weights.mT[mask].mT
+            torch.testing.assert_close(got.head_weights, heads)
+        if want.edges is not None:
+            torch.testing.assert_close(got.edges, want.edges)
 
     def test_order_of_the_batch_changes_nothing(self, pool, padded):
         states, mask = padded
@@ -228,7 +281,11 @@ class TestEveryAggregator:
     @pytest.mark.parametrize(
         ("states", "mask", "message"),
         [
-            (torch.rand(2, D), None, r"states must have shape \(B, N, 8\).*\(2, 8\)"),
+            (
+                torch.rand(2, D),
+                None,
+                r"\(B, N, 8\).*\(2, 8\); flat states need lengths",
+            ),
             (torch.rand(2, 3, 9), None, r"states must have shape .*\(2, 3, 9\)"),
             (torch.ones(2, 3, D).int(), None, r"floating point.*int32"),
             (torch.rand(2, 3, D), torch.ones(2, 3), r"mask must be bool.*float32"),

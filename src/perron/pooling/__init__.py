@@ -3,6 +3,7 @@
 from perron.pooling.base import Aggregator, Pooled
 from perron.pooling.centrality import CentralityPool, PowerSettings
 from perron.pooling.dynamic_routing import DynamicRoutingPool
+from perron.pooling.graph import GraphCentralityPool
 from perron.pooling.intra_attention import IntraAttentionPool
 from perron.pooling.max import MaxPool
 from perron.pooling.mean import MeanPool
@@ -12,6 +13,7 @@ __all__ = [
     "Aggregator",
     "CentralityPool",
     "DynamicRoutingPool",
+    "GraphCentralityPool",
     "IntraAttentionPool",
     "MaxPool",
     "MeanPool",

@@ -1,12 +1,12 @@
 """The contract of every aggregator: states and a mask in, one vector a text out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -68,38 +68,82 @@ class Aggregator(nn.Module, ABC):
                 lengths: 0 … M.
             need_edges: return the word graph too, if this aggregator has one.
         """
-        flat = lengths is not None or offsets is not None
-        self._check_states(states, flat)
-        if flat:
-            if mask is not None:
-                raise ValueError("flat states have no padding: leave out the mask")
-            counts = check_lengths(states, lengths, offsets)
-            mask = mask_of(counts)
-        else:
-            mask = self._check_mask(states, mask)
-        working = torch.float64 if states.dtype == torch.float64 else torch.float32
-        with _without_autocast(states.device.type):
-            if flat:
-                words: Words = PackedWords(states.to(working), mask)
-            else:
-                words = _arrange(states, mask, working)
-            pooled = self._finish(self.aggregate(words, need_edges), words, flat)
-        if states.dtype == working:
-            return pooled
-        return Pooled(*(_narrow(value, states.dtype) for value in pooled))
+        batch = check_batch(self.dim, states, mask, lengths, offsets)
+        return run(lambda words: self.aggregate(words, need_edges), batch)
 
     @abstractmethod
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        """Pool words whose states are float32 or float64.
-
-        Of the weights only ``head_weights`` are asked for, (…, H) as in `Words`; of the
-        edges only ``head_edges``.
-        """
+        """Pool words whose states are float32 or float64, as `run` wants it."""
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew; here there are none."""
 
-    def _finish(self, pooled: Pooled, words: Words, flat: bool) -> Pooled:
+
+class Batch(NamedTuple):
+    """States as the caller gave them, and where the words of each text are."""
+
+    states: Tensor
+    mask: Bool[Tensor, "b n"]
+    flat: bool
+
+
+def check_batch(
+    dim: int,
+    states: Tensor,
+    mask: Tensor | None,
+    lengths: Tensor | Sequence[int] | None,
+    offsets: Tensor | Sequence[int] | None,
+) -> Batch:
+    """Refuse what no aggregator takes; the arguments are those of its `forward`."""
+    flat = lengths is not None or offsets is not None
+    shape = f"(M, {dim})" if flat else f"(B, N, {dim})"
+    if states.ndim != (2 if flat else 3) or states.shape[-1] != dim:
+        advice = "; flat states need lengths or offsets" if states.ndim == 2 else ""
+        raise ValueError(
+            f"states must have shape {shape}, but came as {tuple(states.shape)}"
+            f"{'' if flat else advice}"
+        )
+    if not states.is_floating_point():
+        raise ValueError(f"states must be floating point, but came as {states.dtype}")
+    if not flat:
+        return Batch(states, _check_mask(states, mask), flat)
+    if mask is not None:
+        raise ValueError("flat states have no padding: leave out the mask")
+    return Batch(states, mask_of(check_lengths(states, lengths, offsets)), flat)
+
+
+def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return states.new_ones(states.shape[:2], dtype=torch.bool)
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"mask must be bool, True on words, but came as {mask.dtype}; "
+            "attention masks of 0 and 1 become one with .bool()"
+        )
+    if mask.shape != states.shape[:2]:
+        raise ValueError(
+            f"mask must have shape {tuple(states.shape[:2])} to fit states of "
+            f"shape {tuple(states.shape)}, but came as {tuple(mask.shape)}"
+        )
+    if mask.device != states.device:
+        raise ValueError(f"mask is on {mask.device}, but states are on {states.device}")
+    return mask
+
+
+def run(aggregate: Callable[[Words], Pooled], batch: Batch) -> Pooled:
+    """Pool in float32 or float64, whatever the caller's dtype, and finish what is left.
+
+    ``aggregate`` gives of the weights only ``head_weights``, (…, H) as in `Words`, and
+    of the edges only ``head_edges``.
+    """
+    states, mask, flat = batch
+    working = torch.float64 if states.dtype == torch.float64 else torch.float32
+    with _without_autocast(states.device.type):
+        if flat:
+            words: Words = PackedWords(states.to(working), mask)
+        else:
+            words = _arrange(states, mask, working)
+        pooled = aggregate(words)
         weights, edges = pooled.head_weights, pooled.head_edges
         if weights is not None:
             weights = weights.mT if flat else words.padded(weights).mT
@@ -107,49 +151,23 @@ class Aggregator(nn.Module, ABC):
             pooled = pooled._replace(weights=mean, head_weights=weights)
         if edges is not None:
             pooled = pooled._replace(edges=edges.mean(1))
+    if states.dtype == working:
         return pooled
-
-    def _check_states(self, states: Tensor, flat: bool) -> None:
-        axes = "(M, {})" if flat else "(B, N, {})"
-        if states.ndim != (2 if flat else 3) or states.shape[-1] != self.dim:
-            advice = "; flat states need lengths or offsets" if states.ndim == 2 else ""
-            raise ValueError(
-                f"states must have shape {axes.format(self.dim)}, but came as "
-                f"{tuple(states.shape)}{advice}"
-            )
-        if not states.is_floating_point():
-            raise ValueError(
-                f"states must be floating point, but came as {states.dtype}"
-            )
-
-    def _check_mask(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is None:
-            return states.new_ones(states.shape[:2], dtype=torch.bool)
-        if mask.dtype != torch.bool:
-            raise ValueError(
-                f"mask must be bool, True on words, but came as {mask.dtype}; "
-                "attention masks of 0 and 1 become one with .bool()"
-            )
-        if mask.shape != states.shape[:2]:
-            raise ValueError(
-                f"mask must have shape {tuple(states.shape[:2])} to fit states of "
-                f"shape {tuple(states.shape)}, but came as {tuple(mask.shape)}"
-            )
-        if mask.device != states.device:
-            raise ValueError(
-                f"mask is on {mask.device}, but states are on {states.device}"
-            )
-        return mask
+    return Pooled(*(_narrow(value, states.dtype) for value in pooled))
 
 
 def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> Words:
     """Leave padding behind where that does not stand in the way of tracing."""
-    plain = type(states) in (Tensor, nn.Parameter) and states.device.type == "cpu"
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    if plain and not torch.compiler.is_compiling() and not tracing:
+    if _may_pack(states):
         words = pack(states, mask)
         return PackedWords(words.states.to(working), mask)
     return PaddedWords(states.masked_fill(~mask.unsqueeze(-1), 0).to(working), mask)
+
+
+def _may_pack(states: Tensor) -> bool:
+    plain = type(states) in (Tensor, nn.Parameter) and states.device.type == "cpu"
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return plain and not torch.compiler.is_compiling() and not tracing
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:

@@ -1,8 +1,9 @@
 """Centrality attention: words weigh what the other words' importance gives them."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -14,13 +15,14 @@ from perron.pooling.connectivity import (
     MLPConnectivity,
     QueryConnectivity,
 )
+from perron.pooling.low_rank import LowRankConnectivity
 from perron.pooling.pair_scores import ACTIVATIONS
 from perron.pooling.words import Words
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
 from perron.solver.checks import check_norm
 from perron.solver.power import check_settings
 
-ConnectivityName = Literal["mlp", "bilinear", "query"]
+ConnectivityName = Literal["mlp", "bilinear", "query", "low_rank"]
 
 
 @dataclass(frozen=True)
@@ -54,25 +56,29 @@ class CentralityPool(Aggregator):
         solver: Literal["direct"] | PowerSettings = "direct",
         norm: Norm = "sum",
         activation: Activation = "tanh",
+        rank: int = 32,
     ) -> None:
         """Set up the graph and its solver.
 
         Args:
             dim: width of the states.
             hidden: units of the network that scores a pair, in each head (shared by
-                all heads if connectivity is ``"query"``).
+                all heads if connectivity is ``"query"`` or ``"low_rank"``).
             heads: how many graphs.
             connectivity: ``"mlp"``, the paper's; ``"bilinear"``, a scaled dot product;
-                ``"query"``, which makes this self-attention.
+                ``"query"``, which makes this self-attention; ``"low_rank"``, whose time
+                and memory grow with the words and not with the pairs of words.
             solver: ``"direct"``, exact; or settings of the paper's power method.
             norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
             activation: ``"tanh"`` or ``"relu"``, of the network that scores a pair;
                 ``"bilinear"`` has none.
+            rank: of the graph, if connectivity is ``"low_rank"``.
         """
         super().__init__(dim)
-        if hidden < 1 or heads < 1:
+        if hidden < 1 or heads < 1 or rank < 1:
             raise ValueError(
-                f"hidden and heads must be at least 1, but came as {hidden} and {heads}"
+                "hidden, heads and rank must be at least 1, but came as "
+                f"{hidden}, {heads} and {rank}"
             )
         if solver != "direct" and not isinstance(solver, PowerSettings):
             raise ValueError(
@@ -89,11 +95,12 @@ class CentralityPool(Aggregator):
         self.solver = solver
         self.norm = norm
         self.activation = activation
+        self.rank = rank
         self.out_dim = dim * heads
         self.connectivity_name = connectivity
         self.connectivity = self._build(connectivity)
 
-    def _build(self, name: str) -> Connectivity:
+    def _build(self, name: str) -> Connectivity | LowRankConnectivity:
         sizes = self.dim, self.hidden, self.heads
         if name == "mlp":
             return MLPConnectivity(*sizes, self.activation)
@@ -101,24 +108,43 @@ class CentralityPool(Aggregator):
             return BilinearConnectivity(*sizes)
         if name == "query":
             return QueryConnectivity(*sizes, self.activation)
-        raise ValueError(
-            f'connectivity must be "mlp", "bilinear" or "query", but came as {name!r}'
-        )
+        if name == "low_rank":
+            return LowRankConnectivity(*sizes, self.activation, self.rank)
+        options = ", ".join(f'"{option}"' for option in get_args(ConnectivityName))
+        raise ValueError(f"connectivity must be one of {options}, but came as {name!r}")
 
     def reset_parameters(self) -> None:
         self.connectivity.reset_parameters()
 
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+        if isinstance(self.connectivity, LowRankConnectivity):
+            return self._aggregate_topics(self.connectivity, words, need_edges)
         mask = words.mask.unsqueeze(1)
         edges = self.connectivity(words).softmax(-2)  # (B, H, N, N)
-        weights, info = self._solve(edges, mask)
+        weights, info = self._solve(edges, mask, self.norm)
         pooled = weighted_sum(words.packed(weights.mT), words)._replace(info=info)
         if not need_edges:
             return pooled
         return pooled._replace(head_edges=edges.masked_fill(~mask.unsqueeze(-2), 0))
 
+    def _aggregate_topics(
+        self, connectivity: LowRankConnectivity, words: Words, need_edges: bool
+    ) -> Pooled:
+        topics = connectivity(words)
+        gamma, info = self._solve(connectivity.chain(topics, words), None, "sum")
+        weights = connectivity.weights(topics, gamma, words)
+        if self.norm == "l2":
+            square = words.total(weights.square())
+            length = torch.where(square == 0, 1, square).sqrt()
+            weights = weights / words.of_text(length)
+        edges = connectivity.edges(topics, words) if need_edges else None
+        return weighted_sum(weights, words)._replace(info=info, head_edges=edges)
+
     def _solve(
-        self, edges: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b 1 n"]
+        self,
+        edges: Float[Tensor, "b h n n"],
+        mask: Bool[Tensor, "b 1 n"] | None,
+        norm: Norm,
     ) -> tuple[Float[Tensor, "b h n"], SolverInfo | None]:
         if isinstance(self.solver, PowerSettings):
             result = power_method(
@@ -128,14 +154,15 @@ class CentralityPool(Aggregator):
                 max_steps=self.solver.max_steps,
                 gradient=self.solver.gradient,
                 grad_steps=self.solver.grad_steps,
-                norm=self.norm,
+                norm=norm,
             )
             return result.vector, result.info
-        return stationary(edges, mask, norm=self.norm), None
+        return stationary(edges, mask, norm=norm), None
 
     def extra_repr(self) -> str:
+        rank = f", rank={self.rank}" if self.connectivity_name == "low_rank" else ""
         return (
             f"{self.dim}, hidden={self.hidden}, heads={self.heads}, "
             f"connectivity={self.connectivity_name!r}, solver={self.solver!r}, "
-            f"norm={self.norm!r}, activation={self.activation!r}"
+            f"norm={self.norm!r}, activation={self.activation!r}{rank}"
         )

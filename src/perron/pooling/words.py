@@ -40,11 +40,28 @@ class Words(ABC):
 
     @abstractmethod
     def softmax(self, scores: Tensor) -> Tensor:
-        """Return the softmax (…, H) over the words of each text, of (…, H)."""
+        """Return the softmax (…, K) over the words of each text, of (…, K)."""
 
     @abstractmethod
-    def weigh(self, weights: Tensor) -> Float[Tensor, "b h d"]:
-        """Return Σ_i α_i h_i of each text for weights (…, H)."""
+    def logsumexp(self, scores: Tensor) -> Float[Tensor, "b k"]:
+        """Return log Σ_i exp s_i over the words of each text, of (…, K)."""
+
+    @abstractmethod
+    def total(self, values: Tensor) -> Float[Tensor, "b k"]:
+        """Return the sum over the words of each text, of (…, K)."""
+
+    @abstractmethod
+    def largest(self) -> Float[Tensor, "b d"]:
+        """Return the largest of each coordinate of the states; 0 without words."""
+
+    @abstractmethod
+    def weigh(
+        self, weights: Tensor, values: Tensor | None = None
+    ) -> Float[Tensor, "b h d"]:
+        """Return Σ_i α_i x_i of each text for weights (…, H) and values (…, D).
+
+        The values are the states if not given.
+        """
 
     @abstractmethod
     def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
@@ -65,15 +82,31 @@ class PaddedWords(Words):
         return values
 
     def softmax(self, scores: Tensor) -> Tensor:
-        absent = ~self.mask.unsqueeze(-1)
-        scores = scores.masked_fill(absent, torch.finfo(scores.dtype).min)
-        return scores.softmax(1).masked_fill(absent, 0)
+        return self.padded(self._words_only(scores).softmax(1))
 
-    def weigh(self, weights: Tensor) -> Float[Tensor, "b h d"]:
-        return weights.mT @ self.states
+    def logsumexp(self, scores: Tensor) -> Float[Tensor, "b k"]:
+        return self._words_only(scores).logsumexp(1)
+
+    def total(self, values: Tensor) -> Float[Tensor, "b k"]:
+        return self.padded(values).sum(1)
+
+    def largest(self) -> Float[Tensor, "b d"]:
+        if self.mask.shape[1] == 0:
+            return self.states.sum(1)  # zeros
+        no_words = ~self.mask.any(1, keepdim=True)
+        return self._words_only(self.states).amax(1).masked_fill(no_words, 0)
+
+    def weigh(
+        self, weights: Tensor, values: Tensor | None = None
+    ) -> Float[Tensor, "b h d"]:
+        return weights.mT @ (self.states if values is None else values)
 
     def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
         return values.unsqueeze(1)
+
+    def _words_only(self, scores: Tensor) -> Tensor:
+        lowest = torch.finfo(scores.dtype).min
+        return scores.masked_fill(~self.mask.unsqueeze(-1), lowest)
 
 
 class PackedWords(Words):
@@ -98,26 +131,44 @@ class PackedWords(Words):
         return every.repeat_interleave(self.counts, output_size=len(self.states))
 
     def padded(self, values: Tensor) -> Tensor:
-        return self._pad(values, 0.0)
+        if self.places is not None:
+            values = _Spread.apply(values, self.places, self.mask.numel())
+        return values.unflatten(0, self.mask.shape)
 
     def packed(self, values: Float[Tensor, "b n k"]) -> Tensor:
         flat = values.flatten(0, 1)
         return flat if self.places is None else _Take.apply(flat, self.places)
 
     def softmax(self, scores: Tensor) -> Tensor:
-        lowest = torch.finfo(scores.dtype).min
-        return self.packed(self._pad(scores, lowest).softmax(1))
+        if self.places is None:
+            return self.packed(self.padded(scores).softmax(1))
+        _, shares, sums = self._shares(scores)
+        return shares / self.of_text(sums)
 
-    def weigh(self, weights: Tensor) -> Float[Tensor, "b h d"]:
-        return _Weigh.apply(weights, self.states, self.counts, self.texts)
+    def logsumexp(self, scores: Tensor) -> Float[Tensor, "b k"]:
+        largest, _, sums = self._shares(scores)
+        return largest + sums.log()
+
+    def total(self, values: Tensor) -> Float[Tensor, "b k"]:
+        return _Total.apply(values, self.counts, self.texts)
+
+    def largest(self) -> Float[Tensor, "b d"]:
+        return _largest(self.states, self.counts, self.texts)
+
+    def weigh(
+        self, weights: Tensor, values: Tensor | None = None
+    ) -> Float[Tensor, "b h d"]:
+        values = self.states if values is None else values
+        return _Weigh.apply(weights, values, self.counts, self.texts)
 
     def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
-        return values[self.texts]
+        return _OfText.apply(values, self.counts, self.texts)
 
-    def _pad(self, values: Tensor, fill: float) -> Tensor:
-        if self.places is not None:
-            values = _Spread.apply(values, self.places, self.mask.numel(), fill)
-        return values.unflatten(0, self.mask.shape)
+    def _shares(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return max_i s_i of each text, exp(s_i - max), and the sum of these."""
+        largest = _largest(scores.detach(), self.counts, self.texts)
+        shares = (scores - largest[self.texts]).exp()
+        return largest, shares, self.total(shares)
 
 
 def pack(states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> PackedWords:
@@ -140,21 +191,46 @@ class _Take(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (places,) = ctx.saved_tensors
-        return _Spread.apply(grad, places, ctx.rows, 0.0), None
+        return _Spread.apply(grad, *ctx.saved_tensors, ctx.rows), None
 
 
 class _Spread(Function):
-    """Rows to different places among others that are filled with one number."""
+    """Rows to different places among zeros."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor, rows: int, fill: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, places: Tensor, rows: int) -> Tensor:
         ctx.save_for_backward(places)
-        return x.new_full((rows, *x.shape[1:]), fill).index_copy_(0, places, x)
+        return x.new_zeros(rows, *x.shape[1:]).index_copy_(0, places, x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return _Take.apply(grad, *ctx.saved_tensors), None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _Take.apply(grad, *ctx.saved_tensors), None, None
+
+
+class _Total(Function):
+    """The sum over the words of each text; backward gives each word what it has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
+        ctx.save_for_backward(counts, texts)
+        return _sums(x.new_ones(len(x), 1), x, counts, texts).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _OfText.apply(grad, *ctx.saved_tensors), None, None
+
+
+class _OfText(Function):
+    """What its text has for each word; backward is the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
+        ctx.save_for_backward(counts, texts)
+        return x.index_select(0, texts)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _Total.apply(grad, *ctx.saved_tensors), None, None
 
 
 class _Weigh(Function):
@@ -169,13 +245,7 @@ class _Weigh(Function):
         ctx: Any, weights: Tensor, states: Tensor, counts: Tensor, texts: Tensor
     ) -> Tensor:
         ctx.save_for_backward(weights, states, counts, texts)
-        if states.device.type == "cpu":
-            from perron.pooling import weigh_cpu
-
-            return weigh_cpu.forward(weights, states, counts)
-        products = weights.unsqueeze(-1) * states.unsqueeze(-2)  # (M, H, D)
-        sums = states.new_zeros(len(counts), *products.shape[1:])
-        return sums.index_add_(0, texts, products)
+        return _sums(weights, states, counts, texts)
 
     @staticmethod
     def backward(
@@ -183,9 +253,57 @@ class _Weigh(Function):
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
         weights, states, counts, texts = ctx.saved_tensors
         if states.device.type == "cpu" and not torch.is_grad_enabled():
-            from perron.pooling import weigh_cpu
+            from perron.pooling import sums_cpu
 
-            return (*weigh_cpu.backward(grad, weights, states, counts), None, None)
+            return (*sums_cpu.backward(grad, weights, states, counts), None, None)
         own = grad[texts]  # (M, H, D)
         to_weights = (own @ states.unsqueeze(-1)).squeeze(-1)
         return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2), None, None
+
+
+def _sums(weights: Tensor, x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
+    if x.device.type == "cpu":
+        from perron.pooling import sums_cpu
+
+        return sums_cpu.forward(weights, x, counts)
+    products = weights.unsqueeze(-1) * x.unsqueeze(-2)  # (M, H, D)
+    sums = x.new_zeros(len(counts), *products.shape[1:])
+    return sums.index_add_(0, texts, products)
+
+
+def _largest(x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
+    """Return the largest of each coordinate over each text; zero without words."""
+    if len(x) == 0:
+        return x.sum(0).expand(len(counts), -1)  # zeros
+    if x.device.type == "cpu":
+        from perron.pooling import sums_cpu
+
+        which = sums_cpu.which_is_largest(x.detach(), counts)  # (B, D)
+    else:
+        which = _which_is_largest(x.detach(), texts, len(counts))
+    return _TakeAlong.apply(x, which).masked_fill((counts == 0).unsqueeze(1), 0)
+
+
+def _which_is_largest(x: Tensor, texts: Tensor, count: int) -> Tensor:
+    index = texts.unsqueeze(1).expand_as(x)
+    top = x.new_full((count, x.shape[1]), -torch.inf)
+    top = top.scatter_reduce(0, index, x, "amax")
+    rows = torch.arange(len(x), device=x.device).unsqueeze(1).expand_as(x)
+    here = (x == top[texts]) | x.isnan()
+    last = rows.masked_fill(~here, 0)
+    return last.new_zeros(top.shape).scatter_reduce(0, index, last, "amax")
+
+
+class _TakeAlong(Function):
+    """x[which[t, d], d]; no entry is taken twice, but for texts without words."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, which: Tensor) -> Tensor:
+        ctx.save_for_backward(which)
+        ctx.rows = len(x)
+        return x.gather(0, which)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (which,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.rows, grad.shape[1]).scatter_add(0, which, grad), None

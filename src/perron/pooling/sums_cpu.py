@@ -1,16 +1,24 @@
-"""Weighted sums of the words of each text, compiled: the states are read once."""
+"""Sums and largest of the words of each text, compiled: the states are read once."""
+
+from itertools import pairwise
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from perron.solver.compiled import Array, jit, jit_sums, share_out
+
+_LONG = 256  # words
 
 
 def forward(weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
     """Return v_th = Σ_i α_ih x_i (B, H, D) of α (M, H) and x (M, D)."""
     sums = states.new_empty(len(counts), weights.shape[1], states.shape[1])
     starts, work = _plan(weights, states, counts)
-    if len(work):
+    if _are_long(weights, counts):
+        for text, (first, last) in enumerate(pairwise(starts.tolist())):
+            torch.mm(weights[first:last].mT, states[first:last], out=sums[text])
+    elif len(work):
         arrays = (weights.contiguous(), states.contiguous(), sums)
         share_out(_sum_texts, work, starts, *[t.numpy() for t in arrays])
     return sums
@@ -20,16 +28,24 @@ def backward(
     grad: Tensor, weights: Tensor, states: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients to the weights and to the states."""
-    to_weights, to_states = (
-        weights.new_empty(weights.shape),
-        states.new_empty(states.shape),
-    )
+    to_weights = weights.new_empty(weights.shape)
+    to_states = states.new_empty(states.shape)
     starts, work = _plan(weights, states, counts)
-    if len(work):
+    if _are_long(weights, counts):
+        for text, (first, last) in enumerate(pairwise(starts.tolist())):
+            own = slice(first, last)
+            torch.mm(states[own], grad[text].mT, out=to_weights[own])
+            torch.mm(weights[own], grad[text], out=to_states[own])
+    elif len(work):
         inputs = (grad.contiguous(), weights.contiguous(), states.contiguous())
         arrays = (*inputs, to_weights, to_states)
         share_out(_adjoint_texts, 3 * work, starts, *[t.numpy() for t in arrays])
     return to_weights, to_states
+
+
+def _are_long(weights: Tensor, counts: Tensor) -> bool:
+    """Tell whether a text is worth a matrix product of its own."""
+    return weights.shape[1] > 1 and len(weights) > _LONG * len(counts)
 
 
 def _plan(weights: Tensor, states: Tensor, counts: Tensor) -> tuple[Array, Array]:
@@ -86,3 +102,36 @@ def _adjoint_texts(
                 else:
                     for d in range(width):
                         out[d] += weight * g[d]
+
+
+def which_is_largest(x: Tensor, counts: Tensor) -> Tensor:
+    """Return the word (B, D) that has the largest x of each text and coordinate.
+
+    An undefined number counts as the largest. Zero for a text without words.
+    """
+    which = counts.new_zeros(len(counts), x.shape[1])
+    own: Array = counts.numpy()
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(own)])
+    if len(own):
+        work = own * 2.0 * x.shape[1]
+        share_out(_find_texts, work, starts, x.contiguous().numpy(), which.numpy())
+    return which
+
+
+@jit
+def _find_texts(first: int, last: int, starts: Array, x: Array, which: Array) -> None:
+    width = x.shape[1]
+    top = np.empty(width, x.dtype)
+    for text in range(first, last):
+        begin, end = starts[text], starts[text + 1]
+        if begin == end:
+            continue
+        top[:] = x[begin]
+        found = which[text]
+        found[:] = begin
+        for i in range(begin + 1, end):
+            row = x[i]
+            for d in range(width):
+                larger = row[d] > top[d] or row[d] != row[d]
+                top[d] = row[d] if larger else top[d]
+                found[d] = i if larger else found[d]
