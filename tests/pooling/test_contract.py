@@ -30,9 +30,8 @@ class DistanceGraphPool(GraphCentralityPool):
             padded = torch.nn.utils.rnn.pad_sequence(
                 states.split(lengths), batch_first=True
             )
-        elif mask is not None and mask.shape == states.shape[:2]:
-            padded = states.masked_fill(~mask.to(states.device).unsqueeze(-1), 0)
         wide = padded.float() if padded.element_size() < 4 else padded
+        wide = wide.nan_to_num()
         with torch.autocast("cpu", enabled=False):
             graph = (0.1 * wide @ wide.sin().mT).exp()
         return super().forward(states, graph, mask, lengths=lengths, **options)

@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
+_ON_CPU = "cpu"  # where sums over texts are compiled
+
 
 class Words(ABC):
     """The words of B texts.
@@ -252,7 +254,7 @@ class _Weigh(Function):
         ctx: Any, grad: Tensor
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
         weights, states, counts, texts = ctx.saved_tensors
-        if states.device.type == "cpu" and not torch.is_grad_enabled():
+        if states.device.type == _ON_CPU and not torch.is_grad_enabled():
             from perron.pooling import sums_cpu
 
             return (*sums_cpu.backward(grad, weights, states, counts), None, None)
@@ -262,7 +264,7 @@ class _Weigh(Function):
 
 
 def _sums(weights: Tensor, x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
-    if x.device.type == "cpu":
+    if x.device.type == _ON_CPU:
         from perron.pooling import sums_cpu
 
         return sums_cpu.forward(weights, x, counts)
@@ -275,7 +277,7 @@ def _largest(x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
     """Return the largest of each coordinate over each text; zero without words."""
     if len(x) == 0:
         return x.sum(0).expand(len(counts), -1)  # zeros
-    if x.device.type == "cpu":
+    if x.device.type == _ON_CPU:
         from perron.pooling import sums_cpu
 
         which = sums_cpu.which_is_largest(x.detach(), counts)  # (B, D)

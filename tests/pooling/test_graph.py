@@ -1,0 +1,101 @@
+"""Pooling by a given graph: by hand, against repeated squaring, and refusals."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from perron import GraphCentralityPool
+
+D = 3
+
+
+def centrality(graph):
+    """Perron vector of one (N, N) matrix with columns of sum one."""
+    power = graph
+    for _ in range(60):
+        power = power @ power
+        power = power / power.sum(-2, keepdim=True)
+    return power[:, 0]
+
+
+def example(n=6, texts=4):
+    rng = torch.Generator().manual_seed(0)
+    states = torch.randn(texts, n, D, generator=rng, dtype=torch.float64)
+    graph = torch.rand(texts, n, n, generator=rng, dtype=torch.float64)
+    return states, graph
+
+
+def test_two_words_by_hand():
+    # 0 keeps 0.8 of its importance and gives 0.2; 1 keeps 0.4 and gives 0.6
+    graph = torch.tensor([[[0.8, 0.6], [0.2, 0.4]]])
+    weights = GraphCentralityPool(1)(torch.ones(1, 2, 1), graph).weights
+    torch.testing.assert_close(weights, torch.tensor([[0.75, 0.25]]))
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_edges_that_leave_a_word_are_scaled_to_sum_to_one(axis):
+    states, graph = example()
+    pooled = GraphCentralityPool(D, axis=axis)(states, graph, need_edges=True)
+    scaled = graph / graph.sum(axis, keepdim=True)
+    scaled = scaled if axis == -2 else scaled.mT
+    torch.testing.assert_close(pooled.edges, scaled)
+    want = torch.stack([centrality(one) for one in scaled])
+    torch.testing.assert_close(pooled.weights, want)
+    torch.testing.assert_close(pooled.vector, (want.unsqueeze(1) @ states).squeeze(1))
+
+
+def test_an_attention_map_is_taken_by_its_rows():
+    """Everyone looks at word 2: it has all the weight, with axis=-1."""
+    attention = torch.full((1, 3, 3), 1e-6)
+    attention[..., 2] = 1
+    weights = GraphCentralityPool(1, axis=-1)(torch.ones(1, 3, 1), attention).weights
+    assert weights.argmax() == 2
+    assert weights.max() > 0.99
+
+
+def test_words_that_are_not_there_are_never_read():
+    states, graph = example()
+    mask = torch.tensor([[1, 1, 0, 1, 0, 0]] * 4, dtype=torch.bool)
+    poisoned = graph.masked_fill(
+        ~(mask.unsqueeze(-1) & mask.unsqueeze(-2)), torch.nan
+    ).requires_grad_()
+    pool = GraphCentralityPool(D)
+    pooled = pool(states, poisoned, mask)
+    alone = pool(states[:, [0, 1, 3]], graph[:, [0, 1, 3]][:, :, [0, 1, 3]])
+    torch.testing.assert_close(pooled.vector, alone.vector)
+    pooled.vector.sum().backward()
+    assert poisoned.grad.isfinite().all()
+
+
+def test_a_word_without_outgoing_edges_points_at_all_alike():
+    states, graph = example(3, 1)
+    dangling, even = graph.clone(), graph.clone()
+    dangling[..., 1] = 0
+    even[..., 1] = 1
+    pool = GraphCentralityPool(D)
+    torch.testing.assert_close(pool(states, dangling), pool(states, even))
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+@pytest.mark.parametrize("norm", ["sum", "l2"])
+def test_gradcheck(axis, norm):
+    states, graph = example(4, 3)
+    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
+    pool = GraphCentralityPool(D, axis, norm)
+    inputs = (states.requires_grad_(), graph.requires_grad_())
+    assert gradcheck(lambda s, g: pool(s, g, mask).vector, inputs)
+
+
+def test_wrong_arguments_are_refused_with_what_came():
+    states, graph = example()
+    pool = GraphCentralityPool(D)
+    with pytest.raises(ValueError, match=r"graph must have shape \(4, 6, 6\).*heads"):
+        pool(states, graph.unsqueeze(1))
+    with pytest.raises(ValueError, match=r"graph must be floating point.*int64"):
+        pool(states, graph.long())
+    with pytest.raises(ValueError, match="graph is on meta"):
+        pool(states, graph.to("meta"))
+    with pytest.raises(ValueError, match="axis must be -2 or -1, but came as 1"):
+        GraphCentralityPool(D, axis=1)
+    with pytest.raises(ValueError, match="dim must be at least 1"):
+        GraphCentralityPool(0)

@@ -1,0 +1,123 @@
+"""Centrality in linear time is the centrality of the graph that it never builds."""
+
+import pytest
+import torch
+
+from perron import CentralityPool, PowerSettings, stationary
+
+D = 6
+
+
+@pytest.fixture(params=[1, 3])
+def heads(request):
+    return request.param
+
+
+@pytest.fixture
+def pool(heads):
+    torch.manual_seed(0)
+    pool = CentralityPool(D, 7, heads, connectivity="low_rank", rank=4).double()
+    with torch.no_grad():
+        for parameter in pool.parameters():
+            parameter.mul_(4)  # topics that differ
+    return pool
+
+
+@pytest.fixture
+def batch():
+    rng = torch.Generator().manual_seed(1)
+    states = torch.randn(5, 9, D, generator=rng, dtype=torch.float64)
+    mask = torch.rand(5, 9, generator=rng) < 0.7
+    mask[3] = False
+    return states, mask
+
+
+def features(pool, states):
+    """φ and ψ, straight from the parameters: (B, N, H, r)."""
+    net = pool.connectivity
+    f = net.to_words(net.target(states).tanh())
+    g = net.of_words(net.source(states).tanh())
+    return [x.exp().unflatten(-1, (pool.heads, pool.rank)) for x in (f, g)]
+
+
+def explicit_graph(pool, states, mask):
+    """A_ij ∝ φ_i·ψ_j, each column scaled to sum to one: (B, H, N, N)."""
+    phi, psi = features(pool, states)
+    graph = torch.einsum("bihr,bjhr->bhij", phi, psi)
+    graph = graph * mask[:, None, :, None] * mask[:, None, None, :]
+    total = graph.sum(-2, keepdim=True)
+    return graph / torch.where(total == 0, 1, total)
+
+
+def test_edges_are_those_of_the_features(pool, batch):
+    pooled = pool(*batch, need_edges=True)
+    torch.testing.assert_close(pooled.head_edges, explicit_graph(pool, *batch))
+
+
+def test_weights_and_gradients_are_those_of_the_dense_path(pool, heads, batch):
+    states, mask = batch
+    states.requires_grad_()
+    leaves = (states, *pool.parameters())
+    got = pool(states, mask)
+    weights = stationary(explicit_graph(pool, states, mask), mask.unsqueeze(1))
+    want = (weights @ states).flatten(1)
+    torch.testing.assert_close(got.head_weights, weights)
+    torch.testing.assert_close(got.vector, want)
+    grad = torch.randn(5, heads * D, dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.autograd.grad(got.vector, leaves, grad),
+        torch.autograd.grad(want, leaves, grad),
+    )
+
+
+def test_the_power_method_on_the_chain_gives_the_same_weights(pool, batch):
+    want = pool(*batch).weights
+    pool.solver = PowerSettings(tol=1e-13, max_steps=5000)
+    pooled = pool(*batch)
+    torch.testing.assert_close(pooled.weights, want)
+    assert pooled.info.converged.all()
+
+
+def test_texts_of_very_different_length_need_no_padding(pool):
+    states = torch.randn(3005, D, dtype=torch.float64).requires_grad_()
+    lengths = [3000, 0, 2, 3]
+    together = pool(states, lengths=lengths).vector
+    alone = torch.cat([pool(t.unsqueeze(0)).vector for t in states.split(lengths)])
+    torch.testing.assert_close(together, alone)
+    grad = torch.randn_like(together)
+    torch.testing.assert_close(
+        torch.autograd.grad(together, states, grad),
+        torch.autograd.grad(alone, states, grad),
+    )
+
+
+def test_nothing_grows_with_the_square_of_the_words():
+    pool = CentralityPool(8, connectivity="low_rank")
+    states = torch.randn(1, 20_000, 8, requires_grad=True)
+    largest = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: (largest.append(t.numel()), t)[1], lambda t: t
+    ):
+        pool(states).vector.sum().backward()
+    assert max(largest) < 20_000 * 100
+
+
+def test_a_graph_too_large_to_look_at_is_refused():
+    pool = CentralityPool(D, connectivity="low_rank")
+    with pytest.raises(ValueError, match=r"would take 4 GB; pool them without need_ed"):
+        pool(torch.randn(1, 32_000, D), need_edges=True)
+
+
+def test_scores_of_any_size_keep_their_meaning():
+    """Two topics with all the weight on one word each: that is where the walk ends."""
+    pool = CentralityPool(2, 2, connectivity="low_rank", rank=2, activation="relu")
+    net = pool.connectivity
+    with torch.no_grad():
+        for parameter in pool.parameters():
+            parameter.zero_()
+        net.target.weight.copy_(torch.eye(2))
+        net.to_words.weight.copy_(1e4 * torch.eye(2))
+        net.of_words.bias.copy_(torch.tensor([1e4, 0.0]))
+    states = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]])
+    weights = pool(states).weights
+    torch.testing.assert_close(weights, torch.tensor([[1.0, 0.0, 0.0]]))
