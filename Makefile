@@ -24,10 +24,14 @@ check: $(VENV)/.dev ## lint, formatting and types
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-bench: $(VENV)/.dev ## run the benchmarks (minutes)
+BENCHMARKS = solver pair_scores pooling training_step length
+
+bench: $(VENV)/.dev ## run the benchmarks, write docs/benchmarks.md (a quarter of an hour)
 	$(RUN)/python benchmarks/import_time.py
-	$(RUN)/python benchmarks/solver.py
-	$(RUN)/python benchmarks/pair_scores.py
+	for name in $(BENCHMARKS); do \
+	  $(RUN)/python benchmarks/$$name.py --json runs/benchmarks/$$name.json || exit 1; \
+	done
+	$(RUN)/python benchmarks/write_report.py runs/benchmarks
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,22 +1,17 @@
 """What do the scores of all pairs cost, fused and otherwise?
 
 Forward and backward of s_ij = w₂ᵀ tanh(a_i + b_j), float32, K = 50 hidden units. Times
-are ratios to the fused kernel, medians of interleaved repeats; the peak is what a
-process of its own needs above its inputs.
+are medians of interleaved repeats, also as a ratio to the fused kernel; the peak is the
+megabytes that a process of its own needs above its inputs. `torch.compile` is that of
+the broadcast, and needs a C++ compiler.
 
-    python benchmarks/pair_scores.py [--threads 2] [--budget 20] [--compile]
+    python benchmarks/pair_scores.py [--json FILE] [--threads 2] [--budget 20] [--quick]
 """
 
-import argparse
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from perron.pooling.pair_scores import (
@@ -24,7 +19,7 @@ from perron.pooling.pair_scores import (
     forward_in_blocks,
     pair_scores,
 )
-from timing import interleaved_medians, machine
+from timing import Report, interleaved_medians, peak_megabytes, print_peak
 
 SHAPES = [(128, 20), (640, 25), (64, 50), (32, 200), (8, 400)]
 HIDDEN = 50
@@ -58,6 +53,7 @@ WAYS = {
     "fused": differentiated(pair_scores),
     "broadcast": differentiated(broadcast),
     "in blocks": in_blocks,
+    "torch.compile": differentiated(torch.compile(broadcast, dynamic=False)),
 }
 
 
@@ -70,57 +66,55 @@ def make_inputs(texts: int, words: int) -> tuple[Tensor, ...]:
     return a, b, w, mask, torch.randn(texts, 1, words, words, generator=rng)
 
 
-def peak_megabytes(name: str, texts: int, words: int) -> float:
-    """Return what a fresh process needs above its inputs and its compiled code."""
-    command = [sys.executable, __file__, "--peak", name, str(texts), str(words)]
-    return float(subprocess.run(command, capture_output=True, check=True).stdout)
-
-
-def print_peak(name: str, texts: int, words: int) -> None:
-    """Run one way once in this process and print by how much its peak rose."""
-    WAYS[name](*make_inputs(2, 3))  # code into memory
+def measure(texts: int, words: int, budget: float) -> list[dict]:
+    """Return a row for each way."""
     inputs = make_inputs(texts, words)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far (Linux)
-    before = kilobytes("VmRSS")
-    WAYS[name](*inputs)
-    print((kilobytes("VmHWM") - before) / 1000)
+    ways = {name: partial(way, *inputs) for name, way in WAYS.items()}
+    seconds = interleaved_medians(ways, repeats=15, budget=budget)
+    return [
+        {
+            "way": name,
+            "texts": texts,
+            "words": words,
+            "milliseconds": 1000 * taken,
+            "ratio": taken / seconds["fused"],
+            "peak": peak_megabytes(__file__, name, texts, words),
+        }
+        for name, taken in seconds.items()
+    ]
 
 
-def kilobytes(field: str) -> int:
-    """Return what the kernel says of this process's memory."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field))
+def conclusions(rows: list[dict]) -> list[str]:
+    """Return what the question comes down to."""
+    broadcast = {(r["texts"], r["words"]): r for r in rows if r["way"] == "broadcast"}
+    times = ", ".join(
+        f"{r['ratio']:.1f} at {texts} x {words}"
+        for (texts, words), r in broadcast.items()
+    )
+    lines = [f"fused is faster than broadcast by {times}"]
+    for r in rows:
+        if r["way"] == "fused" and (r["texts"], r["words"]) == (32, 200):
+            share = broadcast[32, 200]["peak"] / r["peak"]
+            lines.append(f"and needs 1/{share:.0f} of its memory at 32 x 200")
+    return lines
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--budget", type=float, default=20, help="seconds for a shape")
-    parser.add_argument("--compile", action="store_true", help="torch.compile as well")
-    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.peak:
-        print_peak(options.peak[0], int(options.peak[1]), int(options.peak[2]))
-        return
-    torch.set_num_threads(options.threads)
-    ways = dict(WAYS)
-    if options.compile:
-        ways["torch.compile"] = differentiated(torch.compile(broadcast, dynamic=False))
-    view = Table("texts x words", "way", "time", "peak MB", title=machine())
-    for texts, words in SHAPES:
+    report = Report(__doc__, budget=20)
+    if report.peak:
+        way, texts, words = WAYS[report.peak[0]], *map(int, report.peak[1:])
+        way(*make_inputs(2, 3))  # code into memory
         inputs = make_inputs(texts, words)
-        bound = {name: partial(way, *inputs) for name, way in ways.items()}
-        seconds = interleaved_medians(bound, repeats=15, budget=options.budget)
-        for name in ways:
-            peak = peak_megabytes(name, texts, words) if name in WAYS else None
-            view.add_row(
-                f"{texts} x {words}",
-                name,
-                f"{seconds[name] / seconds['fused']:.2f}",
-                "" if peak is None else f"{peak:.0f}",
-            )
-    Console().print(view)
+        if report.peak[0] == "torch.compile":
+            way(*inputs)
+        print_peak(partial(way, *inputs))
+        return
+    for texts, words in SHAPES[:1] if report.quick else SHAPES:
+        rows = measure(texts, words, report.budget)
+        columns = {"way": "", "milliseconds": ".2f", "ratio": ".2f", "peak": ".1f"}
+        report.add(f"{texts} x {words}", rows, columns)
+    report.finish(conclusions(report.rows))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ longest). Times are ratios to `SelfAttentionPool`, medians of interleaved repeat
 from functools import partial
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from perron import (
@@ -74,7 +73,7 @@ def measure(texts: int, words: int, skewed: bool, budget: float) -> list[dict]:
     lengths = "skewed" if skewed else "even"
     return [
         {
-            "aggregator": name,
+            "way": name,
             "texts": texts,
             "words": words,
             "lengths": lengths,
@@ -87,7 +86,7 @@ def measure(texts: int, words: int, skewed: bool, budget: float) -> list[dict]:
 
 def conclusions(rows: list[dict]) -> list[str]:
     """Return what the question comes down to."""
-    most = max(r["ratio"] for r in rows if r["aggregator"] == "centrality")
+    most = max(r["ratio"] for r in rows if r["way"] == "centrality")
     return [f"`CentralityPool` takes at most {most:.2f} times `SelfAttentionPool`"]
 
 
@@ -98,14 +97,7 @@ def main() -> None:
         for skewed in (False, True):
             rows = measure(texts, words, skewed, report.budget)
             title = f"{texts} x {words} x {DIM}, {rows[0]['lengths']} lengths"
-            table = Table("aggregator", "ms", "times self-attention", title=title)
-            for row in rows:
-                table.add_row(
-                    row["aggregator"],
-                    f"{row['milliseconds']:.1f}",
-                    f"{row['ratio']:.2f}",
-                )
-            report.add(table, rows)
+            report.add(title, rows, {"way": "", "milliseconds": ".1f", "ratio": ".2f"})
     report.finish(conclusions(report.rows))
 
 

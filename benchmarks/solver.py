@@ -3,10 +3,11 @@
 Forward and backward through the solver alone, float32, from left-stochastic edges whose
 scores are normal with standard deviation 1, 3 and 8. Prints a table:
 
-    time       as a ratio to `stationary`, medians of interleaved repeats
-    kB saved   for backward, in distinct storages
+    ratio      of its time to that of `stationary`, medians of interleaved repeats
+    kilobytes  saved for backward, in distinct storages
     entry      worst relative error of an entry of the weights, against float64
     gradient   worst error of the gradient to the scores, relative to its largest entry
+    failed     how, if it did
 
     python benchmarks/solver.py [--json FILE] [--threads 1] [--budget 8] [--quick]
 
@@ -14,20 +15,15 @@ One thread by default: with more, torch's batched LU of 200 words and above fail
 MKL on some machines, and then its rows say so.
 """
 
-import argparse
-import json
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 from torchdeq import get_deq
 
 from perron import power_method, stationary
-from timing import interleaved_medians, machine
+from timing import Report, interleaved_medians
 
 SHAPES = [(128, 20), (640, 25), (64, 50), (32, 200), (8, 400)]
 DEVIATIONS = [1, 3, 8]
@@ -134,7 +130,7 @@ def measure(texts: int, words: int, deviation: float, budget: float) -> list[dic
             row["kilobytes"] = kilobytes_saved(way, edges)
             ways[name] = partial(gradient, way, edges, grad)
         except RuntimeError as error:
-            row["failed"] = str(error).splitlines()[0]
+            row["failed"] = str(error).splitlines()[0][:60]
         rows.append(row)
     seconds = interleaved_medians(ways, repeats=15, budget=budget)
     for row in rows:
@@ -142,25 +138,6 @@ def measure(texts: int, words: int, deviation: float, budget: float) -> list[dic
             row["seconds"] = seconds[row["way"]]
             row["ratio"] = seconds[row["way"]] / seconds["stationary"]
     return rows
-
-
-def table(rows: list[dict]) -> Table:
-    """Return the rows of one shape and deviation, for the terminal."""
-    first = rows[0]
-    title = f"{first['texts']} x {first['words']}, deviation {first['deviation']}"
-    view = Table("way", "time", "kB saved", "entry", "gradient", title=title)
-    for row in rows:
-        if "failed" in row:
-            view.add_row(row["way"], "failed:", row["failed"][:60])
-            continue
-        view.add_row(
-            row["way"],
-            f"{row['ratio']:.2f}",
-            f"{row['kilobytes']:.0f}",
-            f"{row['entry']:.0e}",
-            f"{row['gradient']:.0e}",
-        )
-    return view
 
 
 def conclusions(rows: list[dict]) -> list[str]:
@@ -194,26 +171,21 @@ def conclusions(rows: list[dict]) -> list[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, help="write every number to this file")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--budget", type=float, default=8, help="seconds for a table")
-    parser.add_argument("--quick", action="store_true", help="the smallest shape only")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    console = Console()
-    console.print(machine())
-    rows = []
-    for texts, words in SHAPES[:1] if options.quick else SHAPES:
+    report = Report(__doc__, budget=8, threads=1)
+    columns = {
+        "way": "",
+        "ratio": ".2f",
+        "kilobytes": ".0f",
+        "entry": ".0e",
+        "gradient": ".0e",
+        "failed": "",
+    }
+    for texts, words in SHAPES[:1] if report.quick else SHAPES:
         for deviation in DEVIATIONS:
-            part = measure(texts, words, deviation, options.budget)
-            console.print(table(part))
-            rows += part
-    for line in conclusions(rows):
-        console.print(line)
-    if options.json:
-        content = {"machine": machine(), "rows": rows}
-        options.json.write_text(json.dumps(content, indent=1))
+            rows = measure(texts, words, deviation, report.budget)
+            title = f"{texts} x {words}, deviation {deviation}"
+            report.add(title, rows, columns)
+    report.finish(conclusions(report.rows))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import argparse
 import json
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +68,26 @@ def machine() -> str:
     return f"{model}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}"
 
 
+def peak_megabytes(script: str, *case: object) -> float:
+    """Return what ``script --peak *case`` needs at most, in a process of its own."""
+    command = [sys.executable, script, "--peak", *map(str, case)]
+    return float(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def print_peak(run: Callable[[], object]) -> None:
+    """Print by how many megabytes a run raises this process's peak (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = _kilobytes("VmRSS")
+    run()
+    print((_kilobytes("VmHWM") - before) / 1000)
+
+
+def _kilobytes(field: str) -> int:
+    """Return what the kernel says of this process's memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+
 class Report:
     """The command line and the output that all benchmarks share."""
 
@@ -87,17 +109,33 @@ class Report:
         parser.add_argument(
             "--quick", action="store_true", help="the smallest case only"
         )
+        parser.add_argument("--peak", nargs="+", help=argparse.SUPPRESS)
         options = parser.parse_args()
         torch.set_num_threads(options.threads)
         self.json: Path | None = options.json
         self.budget: float = options.budget
         self.quick: bool = options.quick
+        self.peak: list[str] | None = options.peak  # what `peak_megabytes` asks for
         self.console = Console()
-        self.console.print(machine())
         self.rows: list[dict] = []
 
-    def add(self, table: Table, rows: list[dict]) -> None:
-        """Print a table and keep its numbers."""
+    def add(self, title: str, rows: list[dict], columns: dict[str, str]) -> None:
+        """Print a table and keep its numbers.
+
+        Args:
+            title: of the table.
+            rows: what was measured.
+            columns: which fields to show, and the format of each.
+        """
+        table = Table(*columns, title=title)
+        for row in rows:
+            shown = [
+                format(row[field], style) if field in row else "-"
+                for field, style in columns.items()
+            ]
+            table.add_row(*shown)
+        if not self.rows:
+            self.console.print(machine())
         self.console.print(table)
         self.rows += rows
 
@@ -111,4 +149,5 @@ class Report:
                 "rows": self.rows,
                 "conclusions": conclusions,
             }
+            self.json.parent.mkdir(parents=True, exist_ok=True)
             self.json.write_text(json.dumps(content, indent=1))

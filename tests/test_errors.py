@@ -12,7 +12,8 @@ CASES = {
         "but came as 'exact'"
     ),
     "CentralityPool(4, connectivity='mpl')": (
-        'connectivity must be "mlp", "bilinear" or "query", but came as \'mpl\''
+        'connectivity must be one of "mlp", "bilinear", "query", "low_rank", '
+        "but came as 'mpl'"
     ),
     "CentralityPool(4, solver='power')": (
         "solver must be \"direct\" or PowerSettings(...), but came as 'power'"
