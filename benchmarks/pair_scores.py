@@ -25,9 +25,9 @@ SHAPES = [(128, 20), (640, 25), (64, 50), (32, 200), (8, 400)]
 HIDDEN = 50
 
 
-def broadcast(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
+def broadcast(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
     """Hold the hidden layers of all pairs, as one would write it."""
-    a, b = (t.unflatten(0, mask.shape).transpose(1, 2) for t in (a, b))
+    a, b = x.unflatten(0, mask.shape).permute(2, 0, 3, 1, 4)
     hidden = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3))
     return (hidden @ w[:, None, :, None]).squeeze(-1)
 
@@ -35,18 +35,18 @@ def broadcast(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) ->
 def differentiated(function: Callable[..., Tensor]) -> Callable[..., object]:
     """Return a way that runs forward and backward by autograd."""
 
-    def way(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, grad: Tensor) -> object:
-        leaves = [t.requires_grad_() for t in (a, b, w)]
+    def way(x: Tensor, w: Tensor, mask: Tensor, grad: Tensor) -> object:
+        leaves = [t.requires_grad_() for t in (x, w)]
         return torch.autograd.grad(function(*leaves, mask, "tanh"), leaves, grad)
 
     return way
 
 
-def in_blocks(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, grad: Tensor) -> object:
+def in_blocks(x: Tensor, w: Tensor, mask: Tensor, grad: Tensor) -> object:
     """Run forward and backward in plain torch under a cap of memory."""
-    a, b, w = (t.detach() for t in (a, b, w))
-    forward_in_blocks(a, b, w, mask, "tanh")
-    return backward_in_blocks(grad, a, b, w, mask, "tanh")
+    x, w = x.detach(), w.detach()
+    forward_in_blocks(x, w, mask, "tanh")
+    return backward_in_blocks(grad, x, w, mask, "tanh")
 
 
 WAYS = {
@@ -58,12 +58,12 @@ WAYS = {
 
 
 def make_inputs(texts: int, words: int) -> tuple[Tensor, ...]:
-    """Return a, b, w, the mask and a gradient to the scores."""
+    """Return x, w, the mask and a gradient to the scores."""
     rng = torch.Generator().manual_seed(0)
-    a, b = torch.randn(2, texts * words, 1, HIDDEN, generator=rng)
+    x = torch.randn(texts * words, 2, 1, HIDDEN, generator=rng)
     w = torch.randn(1, HIDDEN, generator=rng)
     mask = torch.ones(texts, words, dtype=torch.bool)
-    return a, b, w, mask, torch.randn(texts, 1, words, words, generator=rng)
+    return x, w, mask, torch.randn(texts, 1, words, words, generator=rng)
 
 
 def measure(texts: int, words: int, budget: float) -> list[dict]:

@@ -23,7 +23,7 @@ CASES = {
     ),
     "CentralityPool(4, norm='max')": 'norm must be "sum" or "l2", but came as \'max\'',
     "CentralityPool(4, heads=0)": (
-        "hidden and heads must be at least 1, but came as 50 and 0"
+        "hidden, heads and rank must be at least 1, but came as 50, 0 and 32"
     ),
     "PowerSettings(gradient='exact')": (
         'gradient must be one of "unrolled", "truncated", "reverse", '

@@ -49,11 +49,10 @@ class MLPConnectivity(Connectivity):
         rows = words.states.flatten(0, -2)
         # Both layers in one product: the states are read once, and so are gradients.
         weight = torch.cat([self.target.weight, self.source.weight]).to(rows.dtype)
-        bias = self.target.bias.to(rows.dtype)
-        both = F.linear(rows, weight).unflatten(-1, (2, *self.score.shape))
-        a = both[:, 0] + bias.view(self.score.shape)
-        w = self.score.to(a.dtype)
-        return pair_scores(a, both[:, 1], w, words.mask, self.activation)
+        bias = torch.cat([self.target.bias, torch.zeros_like(self.target.bias)])
+        x = F.linear(rows, weight, bias.to(rows.dtype))
+        x = x.unflatten(-1, (2, *self.score.shape))
+        return pair_scores(x, self.score.to(x.dtype), words.mask, self.activation)
 
 
 class BilinearConnectivity(Connectivity):

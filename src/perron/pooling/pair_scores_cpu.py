@@ -30,22 +30,24 @@ from perron.solver.lanes import LANES
 # sources goes: 0 for the result itself, m for part m - 1, to be added later.
 _TEXT, _FIRST, _LAST, _BEFORE, _PART = range(5)
 
+_TARGET, _SOURCE = 0, 1  # sides of x: a and b
+
 _BLOCK = 32  # sources that fit the fastest cache, with what is summed for them
 
 _PIECES_PER_THREAD = 8  # so that a thread which got light ones takes more of them
 
 
-def forward(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
+def forward(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
     """Return the scores (B, H, N, N); see `pair_scores`."""
     texts, words = mask.shape
     used = mask.contiguous().numpy()
-    pieces, work, count = _cut(used, _most(used, a), a.shape[1] * a.shape[2])
-    scores = a.new_empty(texts, len(w), words, words)
+    pieces, work, count = _cut(used, _most(used, w), w.numel())
+    scores = x.new_empty(texts, len(w), words, words)
     if count < texts * words:
         scores.zero_()
-        scores.masked_fill_(~mask[:, None, :, None], torch.finfo(a.dtype).min)
+        scores.masked_fill_(~mask[:, None, :, None], torch.finfo(x.dtype).min)
     if count:
-        arrays = (a.contiguous(), b.contiguous(), w.contiguous(), scores)
+        arrays = (x.contiguous(), w.contiguous(), scores)
         arguments = [tensor.numpy() for tensor in arrays]
         relu = activation == "relu"
         share_out(_score_pieces, work, pieces, used, *arguments, relu)
@@ -53,34 +55,31 @@ def forward(a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str) -> T
 
 
 def backward(
-    grad: Tensor, a: Tensor, b: Tensor, w: Tensor, mask: Tensor, activation: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients to a, b and w from that to the scores."""
+    grad: Tensor, x: Tensor, w: Tensor, mask: Tensor, activation: str
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients to x and w from that to the scores."""
     used = mask.contiguous().numpy()
-    pieces, work, count = _cut(used, _most(used, a), a.shape[1] * a.shape[2])
-    whole = count == len(a)
-    grad_a = a.new_empty(a.shape) if whole else a.new_zeros(a.shape)
-    grad_b = b.new_empty(b.shape) if whole else b.new_zeros(b.shape)
+    pieces, work, count = _cut(used, _most(used, w), w.numel())
+    grad_x = x.new_empty(x.shape) if count == len(x) else x.new_zeros(x.shape)
     # Pieces run in parallel, and several of them may belong to one text.
     grad_w = w.new_zeros(len(pieces), *w.shape)
     if count:
-        parts = b.new_empty(int(pieces[:, _PART].max()), mask.shape[1], *b.shape[1:])
-        inputs = (grad.contiguous(), a.contiguous(), b.contiguous(), w.contiguous())
-        arrays = (*inputs, grad_a, grad_b, grad_w, parts)
-        arguments = [tensor.numpy() for tensor in arrays]
+        parts = x.new_empty(int(pieces[:, _PART].max()), mask.shape[1], *w.shape)
+        inputs = (grad.contiguous(), x.contiguous(), w.contiguous())
+        arguments = [t.numpy() for t in (*inputs, grad_x, grad_w, parts)]
         relu = activation == "relu"
         share_out(_adjoint_pieces, 2 * work, pieces, used, *arguments, relu)
-        _add_parts(pieces, used, parts.numpy(), grad_b.numpy())
-    return grad_a, grad_b, grad_w.sum(0)
+        _add_parts(pieces, used, parts.numpy(), grad_x.numpy())
+    return grad_x, grad_w.sum(0)
 
 
-def _most(mask: Array, a: Tensor) -> float:
+def _most(mask: Array, w: Tensor) -> float:
     """Return the multiply-adds that a piece may have, so that threads share fairly."""
     threads = torch.get_num_threads()
     if threads == 1:
         return math.inf
     pairs = float((mask.sum(-1, dtype=np.float64) ** 2).sum())
-    return _PER_UNIT * pairs * a.shape[1] * a.shape[2] / threads / _PIECES_PER_THREAD
+    return _PER_UNIT * pairs * w.numel() / threads / _PIECES_PER_THREAD
 
 
 _PER_UNIT = 10.0  # multiply-adds that a hidden unit of a pair is worth
@@ -116,20 +115,20 @@ def _cut(mask: Array, most: float, units: int) -> tuple[Array, Array, int]:
 
 
 @jit
-def _add_parts(pieces: Array, mask: Array, parts: Array, grad_b: Array) -> None:
+def _add_parts(pieces: Array, mask: Array, parts: Array, grad_x: Array) -> None:
     """Add what the second and further pieces of a text gave to its sources."""
     used = np.empty(mask.shape[1], np.int64)
     for piece in pieces:
         if piece[_PART]:
-            n = _rows(mask, len(grad_b), piece, used)
+            n = _rows(mask, len(grad_x), piece, used)
             part = parts[piece[_PART] - 1]
             for i in range(n):
-                grad_b[used[i]] += part[i]
+                grad_x[used[i], _SOURCE] += part[i]
 
 
 @jit
 def _rows(mask: Array, rows: int, piece: Array, used: Array) -> int:
-    """Write which rows of a and b a text's words have; return how many."""
+    """Write which rows of x a text's words have; return how many."""
     text = piece[_TEXT]
     n = used_words(mask, text, used)
     if rows == mask.shape[0] * mask.shape[1]:  # padding has rows too
@@ -140,15 +139,15 @@ def _rows(mask: Array, rows: int, piece: Array, used: Array) -> int:
 
 
 @jit
-def _gather(x: Array, rows: Array, head: int, out: Array) -> None:
-    """Copy rows of x (R, H, K) to out[:, 0], with zeros around them.
+def _gather(x: Array, rows: Array, side: int, head: int, out: Array) -> None:
+    """Copy rows of x (R, 2, H, K) to out[:, 0], with zeros around them.
 
     As many as `score` and `add_slopes` read: up to a multiple of eight units, and three
     rows beyond the last.
     """
-    hidden = x.shape[2]
+    hidden = x.shape[3]
     for i in range(len(rows)):
-        word, row = out[i, 0], x[rows[i], head]
+        word, row = out[i, 0], x[rows[i], side, head]
         for k in range(hidden):
             word[k] = row[k]
         for k in range(hidden, len(word)):
@@ -176,8 +175,7 @@ def _score_pieces(
     last: int,
     pieces: Array,
     mask: Array,
-    a: Array,
-    b: Array,
+    x: Array,
     w: Array,
     scores: Array,
     relu: bool,
@@ -186,19 +184,19 @@ def _score_pieces(
     heads, hidden = w.shape
     width = (hidden + LANES - 1) // LANES * LANES
     places, rows = np.empty(words, np.int64), np.empty(words, np.int64)
-    targets = np.empty((words + 3, 2, width), a.dtype)
-    sources = np.empty((words + 3, 2, width), a.dtype)
-    weights = np.zeros(width, a.dtype)
-    line = np.empty(_BLOCK, a.dtype)
+    targets = np.empty((words + 3, 2, width), x.dtype)
+    sources = np.empty((words + 3, 2, width), x.dtype)
+    weights = np.zeros(width, x.dtype)
+    line = np.empty(_BLOCK, x.dtype)
     for p in range(first, last):
         piece = pieces[p]
         text, start = piece[_TEXT], piece[_FIRST]
         m = piece[_LAST] - start
         n = used_words(mask, text, places)
-        _rows(mask, len(a), piece, rows)
+        _rows(mask, len(x), piece, rows)
         for head in range(heads):
-            _gather(a, rows[start : start + m], head, targets)
-            _gather(b, rows[:n], head, sources)
+            _gather(x, rows[start : start + m], _TARGET, head, targets)
+            _gather(x, rows[:n], _SOURCE, head, sources)
             way = _prepare(targets, sources, m, n, relu)
             weights[:hidden] = w[head]
             for j in range(0, n, _BLOCK):
@@ -217,11 +215,9 @@ def _adjoint_pieces(
     pieces: Array,
     mask: Array,
     grad: Array,
-    a: Array,
-    b: Array,
+    x: Array,
     w: Array,
-    grad_a: Array,
-    grad_b: Array,
+    grad_x: Array,
     grad_w: Array,
     parts: Array,
     relu: bool,
@@ -230,21 +226,21 @@ def _adjoint_pieces(
     heads, hidden = w.shape
     width = (hidden + LANES - 1) // LANES * LANES
     places, rows = np.empty(words, np.int64), np.empty(words, np.int64)
-    targets = np.empty((words + 3, 2, width), a.dtype)
-    sources = np.empty((words + 3, 2, width), a.dtype)
-    to_targets = np.empty((words, width), a.dtype)
-    to_sources = np.empty((words + 3, width), a.dtype)
-    to_w = np.empty(width, a.dtype)
-    slopes = np.empty(_BLOCK, a.dtype)
+    targets = np.empty((words + 3, 2, width), x.dtype)
+    sources = np.empty((words + 3, 2, width), x.dtype)
+    to_targets = np.empty((words, width), x.dtype)
+    to_sources = np.empty((words + 3, width), x.dtype)
+    to_w = np.empty(width, x.dtype)
+    slopes = np.empty(_BLOCK, x.dtype)
     for p in range(first, last):
         piece = pieces[p]
         text, start = piece[_TEXT], piece[_FIRST]
         m = piece[_LAST] - start
         n = used_words(mask, text, places)
-        _rows(mask, len(a), piece, rows)
+        _rows(mask, len(x), piece, rows)
         for head in range(heads):
-            _gather(a, rows[start : start + m], head, targets)
-            _gather(b, rows[:n], head, sources)
+            _gather(x, rows[start : start + m], _TARGET, head, targets)
+            _gather(x, rows[:n], _SOURCE, head, sources)
             way = _prepare(targets, sources, m, n, relu)
             to_targets[:m] = 0
             to_sources[: n + 3] = 0
@@ -270,12 +266,13 @@ def _adjoint_pieces(
             for k in range(hidden):
                 grad_w[p, head, k] = to_w[k]
             for i in range(m):
+                out = grad_x[rows[start + i], _TARGET, head]
                 for k in range(hidden):
-                    grad_a[rows[start + i], head, k] = to_targets[i, k] * w[head, k]
+                    out[k] = to_targets[i, k] * w[head, k]
             for j in range(n):
                 if piece[_PART]:
                     out = parts[piece[_PART] - 1, j, head]
                 else:
-                    out = grad_b[rows[j], head]
+                    out = grad_x[rows[j], _SOURCE, head]
                 for k in range(hidden):
                     out[k] = to_sources[j, k] * w[head, k]
