@@ -82,7 +82,7 @@ def name(request):
 @pytest.fixture(params=["packed", "padded"])
 def pool(name, request, monkeypatch):
     if request.param == "padded":  # as in traced graphs and on other devices
-        monkeypatch.setattr("perron.pooling.base._may_pack", lambda states: False)
+        monkeypatch.setattr("perron.pooling.base.may_compile", lambda states: False)
     return BUILDERS[name]()
 
 

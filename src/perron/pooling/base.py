@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perron.pooling.ragged import check_lengths, mask_of
-from perron.pooling.words import PackedWords, PaddedWords, Words, pack
+from perron.pooling.words import PackedWords, PaddedWords, Words, may_compile, pack
 from perron.solver import SolverInfo
 
 
@@ -158,16 +158,10 @@ def run(aggregate: Callable[[Words], Pooled], batch: Batch) -> Pooled:
 
 def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> Words:
     """Leave padding behind where that does not stand in the way of tracing."""
-    if _may_pack(states):
+    if may_compile(states):
         words = pack(states, mask)
         return PackedWords(words.states.to(working), mask)
     return PaddedWords(states.masked_fill(~mask.unsqueeze(-1), 0).to(working), mask)
-
-
-def _may_pack(states: Tensor) -> bool:
-    plain = type(states) in (Tensor, nn.Parameter) and states.device.type == "cpu"
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    return plain and not torch.compiler.is_compiling() and not tracing
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from perron.pooling.base import Aggregator, Pooled, weighted_sum
+from perron.pooling.column_softmax import column_softmax
 from perron.pooling.connectivity import (
     Activation,
     BilinearConnectivity,
@@ -120,7 +121,7 @@ class CentralityPool(Aggregator):
         if isinstance(self.connectivity, LowRankConnectivity):
             return self._aggregate_topics(self.connectivity, words, need_edges)
         mask = words.mask.unsqueeze(1)
-        edges = self.connectivity(words).softmax(-2)  # (B, H, N, N)
+        edges = column_softmax(self.connectivity(words), words.mask)  # (B, H, N, N)
         weights, info = self._solve(edges, mask, self.norm)
         pooled = weighted_sum(words.packed(weights.mT), words)._replace(info=info)
         if not need_edges:

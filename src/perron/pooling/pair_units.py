@@ -9,74 +9,24 @@ The result is right to 5 units of rounding, or to 1e-14 where that is more. A te
 tanh itself, right to 5 units too; float64 has the exact tanh.
 """
 
-import math
 from typing import Any
 
-import numpy as np
-from numba import extending
-from numba.core import types
-
+from perron.pooling.vector_math import exponential, tanh
 from perron.solver.compiled import Array, jit
 from perron.solver.lanes import (
     LANES,
     add_lanes,
-    fused,
-    lane,
     like,
     put,
     spread,
     take,
-    times_power,
     where_less,
     wide,
-    with_lane,
 )
 
 EXPONENTIAL, TANH, RELU = range(3)  # ways to a hidden unit
 
 _FAR = 40.0  # exp(2 · 40) and its inverse are within the range of float32
-
-# tanh x = x P(x²) / Q(x²) on [-9, 9], beyond which it is ±1 in float32.
-_P = (0.999999980414, 0.133828402128, 3.49774092169e-3, 2.06444640146e-5, 1.34037399e-8)
-_Q = (1.0, 0.467161564556, 0.0258851777601, 3.28915284022e-4, 7.79662608564e-7)
-
-_MAGIC = (
-    1.5 * 2.0**52
-)  # added to a number, it leaves its nearest integer in the low bits
-_LN2 = math.log(2)
-_TAYLOR = np.array([1 / math.factorial(k) for k in range(11, -1, -1)])  # of exp
-
-
-def tanh(x: Any) -> Any:
-    """Eight hyperbolic tangents: a fit in float32, exact ones in float64."""
-    raise NotImplementedError("for compiled kernels only")
-
-
-@extending.overload(tanh)
-def _choose_tanh(x):  # type: ignore[no-untyped-def]  # its signature is the lambdas'
-    if x.dtype == types.float32:
-        return lambda x: _fitted_tanh(x)
-    return lambda x: _exact_tanh(x)
-
-
-@jit
-def _fitted_tanh(x: Any) -> Any:
-    high, low = like(x, 9.0), like(x, -9.0)
-    x = where_less(high, x, high, x)
-    x = where_less(x, low, low, x)  # NaN stays NaN
-    z = x * x
-    p, q = like(x, _P[4]), like(x, _Q[4])
-    for k in (3, 2, 1, 0):
-        p = like(x, _P[k]) + z * p
-        q = like(x, _Q[k]) + z * q
-    return x * p / q
-
-
-@jit
-def _exact_tanh(x: Any) -> Any:
-    for t in range(LANES):
-        x = with_lane(x, t, math.tanh(lane(x, t)))
-    return x
 
 
 @jit
@@ -100,12 +50,7 @@ def to_exponentials(words: Array, factor: float) -> None:
         high, low = word[0], word[1]
         for k in range(0, len(high), LANES):
             x = wide(take(high, k)) * spread(factor)
-            power = x * spread(1 / _LN2) + spread(_MAGIC)
-            rest = fused(power - spread(_MAGIC), spread(-_LN2), x)  # |rest| < 0.35
-            value = spread(_TAYLOR[0])
-            for c in range(1, len(_TAYLOR)):
-                value = fused(value, rest, spread(_TAYLOR[c]))
-            value = times_power(value, power)
+            value = exponential(x)
             put(high, k, value)
             put(low, k, value - wide(take(high, k)))
 

@@ -126,12 +126,6 @@ class PackedWords(Words):
             return None
         return self.mask.flatten().nonzero().squeeze(1)
 
-    @cached_property
-    def texts(self) -> Int[Tensor, " m"]:
-        """The text of each word."""
-        every = torch.arange(len(self.mask), device=self.mask.device)
-        return every.repeat_interleave(self.counts, output_size=len(self.states))
-
     def padded(self, values: Tensor) -> Tensor:
         if self.places is not None:
             values = _Spread.apply(values, self.places, self.mask.numel())
@@ -152,25 +146,32 @@ class PackedWords(Words):
         return largest + sums.log()
 
     def total(self, values: Tensor) -> Float[Tensor, "b k"]:
-        return _Total.apply(values, self.counts, self.texts)
+        return _Total.apply(values, self.counts)
 
     def largest(self) -> Float[Tensor, "b d"]:
-        return _largest(self.states, self.counts, self.texts)
+        return _largest(self.states, self.counts)
 
     def weigh(
         self, weights: Tensor, values: Tensor | None = None
     ) -> Float[Tensor, "b h d"]:
         values = self.states if values is None else values
-        return _Weigh.apply(weights, values, self.counts, self.texts)
+        return _Weigh.apply(weights, values, self.counts)
 
     def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
-        return _OfText.apply(values, self.counts, self.texts)
+        return _OfText.apply(values, self.counts, len(self.states))
 
     def _shares(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return max_i s_i of each text, exp(s_i - max), and the sum of these."""
-        largest = _largest(scores.detach(), self.counts, self.texts)
-        shares = (scores - largest[self.texts]).exp()
+        largest = _largest(scores.detach(), self.counts)
+        shares = (scores - self.of_text(largest)).exp()
         return largest, shares, self.total(shares)
+
+
+def may_compile(x: Tensor) -> bool:
+    """Tell whether an eager call on the CPU is under way, and not a traced graph."""
+    plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == _ON_CPU
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return plain and not torch.compiler.is_compiling() and not tracing
 
 
 def pack(states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> PackedWords:
@@ -209,26 +210,33 @@ class _Spread(Function):
         return _Take.apply(grad, *ctx.saved_tensors), None, None
 
 
+def _texts(counts: Tensor, words: int) -> Tensor:
+    """Return the text of each word."""
+    every = torch.arange(len(counts), device=counts.device)
+    return every.repeat_interleave(counts, output_size=words)
+
+
 class _Total(Function):
     """The sum over the words of each text; backward gives each word what it has."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
-        ctx.save_for_backward(counts, texts)
-        return _sums(x.new_ones(len(x), 1), x, counts, texts).squeeze(1)
+    def forward(ctx: Any, x: Tensor, counts: Tensor) -> Tensor:
+        ctx.save_for_backward(counts)
+        ctx.words = len(x)
+        return _sums(x.new_ones(len(x), 1), x, counts).squeeze(1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _OfText.apply(grad, *ctx.saved_tensors), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _OfText.apply(grad, *ctx.saved_tensors, ctx.words), None
 
 
 class _OfText(Function):
     """What its text has for each word; backward is the sum."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
-        ctx.save_for_backward(counts, texts)
-        return x.index_select(0, texts)
+    def forward(ctx: Any, x: Tensor, counts: Tensor, words: int) -> Tensor:
+        ctx.save_for_backward(counts)
+        return x.index_select(0, _texts(counts, words))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -243,37 +251,33 @@ class _Weigh(Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, weights: Tensor, states: Tensor, counts: Tensor, texts: Tensor
-    ) -> Tensor:
-        ctx.save_for_backward(weights, states, counts, texts)
-        return _sums(weights, states, counts, texts)
+    def forward(ctx: Any, weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, states, counts)
+        return _sums(weights, states, counts)
 
     @staticmethod
-    def backward(
-        ctx: Any, grad: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None, None]:
-        weights, states, counts, texts = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        weights, states, counts = ctx.saved_tensors
         if states.device.type == _ON_CPU and not torch.is_grad_enabled():
             from perron.pooling import sums_cpu
 
-            return (*sums_cpu.backward(grad, weights, states, counts), None, None)
-        own = grad[texts]  # (M, H, D)
+            return (*sums_cpu.backward(grad, weights, states, counts), None)
+        own = grad[_texts(counts, len(states))]  # (M, H, D)
         to_weights = (own @ states.unsqueeze(-1)).squeeze(-1)
-        return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2), None, None
+        return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2), None
 
 
-def _sums(weights: Tensor, x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
+def _sums(weights: Tensor, x: Tensor, counts: Tensor) -> Tensor:
     if x.device.type == _ON_CPU:
         from perron.pooling import sums_cpu
 
         return sums_cpu.forward(weights, x, counts)
     products = weights.unsqueeze(-1) * x.unsqueeze(-2)  # (M, H, D)
     sums = x.new_zeros(len(counts), *products.shape[1:])
-    return sums.index_add_(0, texts, products)
+    return sums.index_add_(0, _texts(counts, len(x)), products)
 
 
-def _largest(x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
+def _largest(x: Tensor, counts: Tensor) -> Tensor:
     """Return the largest of each coordinate over each text; zero without words."""
     if len(x) == 0:
         return x.sum(0).expand(len(counts), -1)  # zeros
@@ -282,13 +286,14 @@ def _largest(x: Tensor, counts: Tensor, texts: Tensor) -> Tensor:
 
         which = sums_cpu.which_is_largest(x.detach(), counts)  # (B, D)
     else:
-        which = _which_is_largest(x.detach(), texts, len(counts))
+        which = _which_is_largest(x.detach(), counts)
     return _TakeAlong.apply(x, which).masked_fill((counts == 0).unsqueeze(1), 0)
 
 
-def _which_is_largest(x: Tensor, texts: Tensor, count: int) -> Tensor:
+def _which_is_largest(x: Tensor, counts: Tensor) -> Tensor:
+    texts = _texts(counts, len(x))
     index = texts.unsqueeze(1).expand_as(x)
-    top = x.new_full((count, x.shape[1]), -torch.inf)
+    top = x.new_full((len(counts), x.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, index, x, "amax")
     rows = torch.arange(len(x), device=x.device).unsqueeze(1).expand_as(x)
     here = (x == top[texts]) | x.isnan()
