@@ -5,6 +5,7 @@ import torch
 from perron import (
     CentralityPool,
     DynamicRoutingPool,
+    GraphCentralityPool,
     IntraAttentionPool,
     MaxPool,
     MeanPool,
@@ -21,6 +22,7 @@ POOLS = [
     CentralityPool(8, heads=2),
     CentralityPool(8, connectivity="bilinear", norm="l2"),
     CentralityPool(8, connectivity="query"),
+    CentralityPool(8, heads=2, connectivity="low_rank", rank=5, norm="l2"),
 ]
 
 for pool in POOLS:
@@ -32,3 +34,14 @@ for pool in POOLS:
             compiled(states, mask).vector, pool(states, mask).vector
         )
     print(type(pool).__name__)
+
+torch.compiler.reset()
+pool = GraphCentralityPool(8, axis=-1)
+compiled = torch.compile(pool, fullgraph=True, dynamic=True, backend="aot_eager")
+for batch, n in [(3, 6), (5, 9)]:
+    states, mask = torch.randn(batch, n, 8), torch.rand(batch, n) < 0.7
+    graph = torch.rand(batch, n, n)
+    torch.testing.assert_close(
+        compiled(states, graph, mask).vector, pool(states, graph, mask).vector
+    )
+print(type(pool).__name__)
