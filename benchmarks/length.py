@@ -2,8 +2,9 @@
 
 One text, states of width 600, float32, forward and backward: `CentralityPool` with
 ``connectivity="low_rank"`` up to 100 000 words, with the paper's network up to 4096.
-The peak is the megabytes that a process of its own needs above the states; the exponent
-is fitted to the times from 2048 words on.
+The peak is the megabytes that a process of its own needs above the states. The exponent
+is fitted to the times of all lengths, and of those from 2048 words on, where what a
+call costs in any case weighs less, and caches no longer hold everything.
 
     python benchmarks/length.py [--json FILE] [--threads 2] [--budget 60] [--quick]
 """
@@ -58,9 +59,9 @@ def measure(connectivity: str, lengths: list[int], budget: float) -> list[dict]:
     ]
 
 
-def exponent(rows: list[dict]) -> float:
-    """Return the slope of the logarithms of time over words."""
-    rows = [r for r in rows if r["words"] >= 2048]
+def exponent(rows: list[dict], least: int) -> float:
+    """Return the slope of log time over log words, from ``least`` words on."""
+    rows = [r for r in rows if r["words"] >= least]
     words, times = ([np.log(r[f]) for r in rows] for f in ("words", "milliseconds"))
     return float(np.polyfit(words, times, 1)[0])
 
@@ -71,8 +72,11 @@ def conclusions(rows: list[dict]) -> list[str]:
     for name in LENGTHS:
         own = [r for r in rows if r["connectivity"] == name]
         if len(own) > 2:
-            power = exponent(own)
-            lines.append(f"the time of {name} grows with exponent {power:.2f}")
+            powers = exponent(own, 256), exponent(own, 2048)
+            lines.append(
+                f"the time of {name} grows with exponent {powers[0]:.2f}, from 2048 "
+                f"words on {powers[1]:.2f}"
+            )
     last = max(rows, key=lambda r: r["words"])
     seconds, peak = last["milliseconds"] / 1000, last["peak"]
     lines.append(f"{last['words']} words take {seconds:.2f} s and {peak:.0f} MB")

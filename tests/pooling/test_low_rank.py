@@ -99,7 +99,7 @@ def test_nothing_grows_with_the_square_of_the_words():
         lambda t: (largest.append(t.numel()), t)[1], lambda t: t
     ):
         pool(states).vector.sum().backward()
-    assert max(largest) < 20_000 * 100
+    assert max(largest) <= 20_000 * 100  # two hidden layers of 50 units
 
 
 def test_a_graph_too_large_to_look_at_is_refused():

@@ -182,6 +182,18 @@ def project(layer: nn.Linear, states: Float[Tensor, "*batch d"]) -> Tensor:
     return F.linear(states, layer.weight.to(states.dtype), bias)
 
 
+def project_both(
+    first: nn.Linear, second: nn.Linear, states: Float[Tensor, "*batch d"]
+) -> Tensor:
+    """Apply two layers side by side in one product: the states are read once."""
+    weight = torch.cat([first.weight, second.weight]).to(states.dtype)
+    biases: list[Tensor] = [
+        torch.zeros_like(layer.weight[:, 0]) if layer.bias is None else layer.bias
+        for layer in (first, second)
+    ]
+    return F.linear(states, weight, torch.cat(biases).to(states.dtype))
+
+
 def weighted_sum(weights: Float[Tensor, "*words h"], words: Words) -> Pooled:
     """Concatenate Σ_i α_i h_i of each head."""
     return Pooled(words.weigh(weights).flatten(1), head_weights=weights)

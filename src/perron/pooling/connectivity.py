@@ -7,9 +7,8 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from perron.pooling.base import project
+from perron.pooling.base import project, project_both
 from perron.pooling.pair_scores import ACTIVATIONS, pair_scores
 from perron.pooling.words import Words
 
@@ -47,10 +46,7 @@ class MLPConnectivity(Connectivity):
 
     def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
         rows = words.states.flatten(0, -2)
-        # Both layers in one product: the states are read once, and so are gradients.
-        weight = torch.cat([self.target.weight, self.source.weight]).to(rows.dtype)
-        bias = torch.cat([self.target.bias, torch.zeros_like(self.target.bias)])
-        x = F.linear(rows, weight, bias.to(rows.dtype))
+        x = project_both(self.target, self.source, rows)
         x = x.unflatten(-1, (2, *self.score.shape))
         return pair_scores(x, self.score.to(x.dtype), words.mask, self.activation)
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from perron.pooling.base import project
+from perron.pooling.base import project, project_both
 from perron.pooling.pair_scores import ACTIVATIONS
 from perron.pooling.words import Words
 
@@ -49,9 +49,10 @@ class LowRankConnectivity(nn.Module):
             layer.reset_parameters()
 
     def forward(self, words: Words) -> Topics:
-        act = ACTIVATIONS[self.activation]
-        f = project(self.to_words, act(project(self.target, words.states)))
-        g = project(self.of_words, act(project(self.source, words.states)))
+        hidden = project_both(self.target, self.source, words.states)
+        hidden = ACTIVATIONS[self.activation](hidden)
+        target, source = hidden.chunk(2, -1)
+        f, g = project(self.to_words, target), project(self.of_words, source)
         prior = words.logsumexp(f)
         chosen = (g + words.of_text(prior)).unflatten(-1, (self.heads, self.rank))
         return Topics(chosen.softmax(-1).flatten(-2), words.softmax(f))

@@ -120,7 +120,7 @@ def _patience() -> Iterator[None]:
 
 @cache
 def _say_once() -> None:
-    _log.warning("compiling for this processor; this takes half a minute, once")
+    _log.warning("compiling for this processor; this takes about a minute, once")
 
 
 def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None:
