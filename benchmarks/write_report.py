@@ -89,12 +89,13 @@ def section(name: str, content: dict) -> list[str]:
 def picture(results: dict[str, dict], path: Path) -> None:
     """Draw pair scores, a step of training, and growth with length."""
     plt.rcParams.update({"svg.hashsalt": "perron", "font.size": 9})
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4.2))
     draw_pair_scores(left, results["pair_scores"]["rows"])
     draw_step(middle, results["training_step"]["rows"])
     draw_length(right, results["length"]["rows"])
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -111,10 +112,9 @@ def draw_pair_scores(axes: plt.Axes, rows: list[dict]) -> None:
     axes.axhline(1, color="black", linewidth=1)
     axes.set_xticks(
         [x + 0.4 - width / 2 for x in range(len(shapes))],
-        [f"{texts} x {words}" for texts, words in shapes],
+        [f"{texts}\nx {words}" for texts, words in shapes],
     )
     axes.set_title("pair scores: time / fused")
-    axes.legend(frameon=False)
 
 
 def draw_step(axes: plt.Axes, rows: list[dict]) -> None:
@@ -130,7 +130,6 @@ def draw_step(axes: plt.Axes, rows: list[dict]) -> None:
     axes.axvline(1, color="black", linewidth=1)
     axes.invert_yaxis()
     axes.set_title("training step: time / self-attention")
-    axes.legend(frameon=False)
 
 
 def draw_length(axes: plt.Axes, rows: list[dict]) -> None:
@@ -146,7 +145,6 @@ def draw_length(axes: plt.Axes, rows: list[dict]) -> None:
         )
     axes.set_xlabel("words of one text")
     axes.set_title("forward and backward, seconds")
-    axes.legend(frameon=False)
 
 
 def main() -> None:
