@@ -4,6 +4,18 @@ import subprocess
 import sys
 
 CASES = {
+    "MeanPool(2)([[1.0, 2.0]])": (
+        "states must be a tensor, but came as <class 'list'>"
+    ),
+    "MeanPool(2)(torch.ones(1, 1, 2), [[True]])": (
+        "mask must be a tensor, but came as <class 'list'>"
+    ),
+    "MeanPool(2)(torch.ones(1, 2), lengths=[None])": (
+        "lengths must be whole numbers, but came as [None]"
+    ),
+    "GraphCentralityPool(2)(torch.ones(1, 1, 2), [[1.0]])": (
+        "graph must be a tensor, but came as <class 'list'>"
+    ),
     "stationary(torch.rand(3, 3), norm='max')": (
         'norm must be "sum" or "l2", but came as \'max\''
     ),

@@ -76,6 +76,41 @@ def test_a_word_without_outgoing_edges_points_at_all_alike():
     torch.testing.assert_close(pool(states, dangling), pool(states, even))
 
 
+NEGATIVE_ROW = torch.zeros(3).index_fill(0, torch.tensor(2), -1)
+FLAWS = {
+    "all negative": lambda graph: -graph,
+    "negative column": lambda graph: graph.index_copy(
+        2, torch.tensor([1]), NEGATIVE_ROW.double().view(1, 3, 1)
+    ),
+    "negative diagonal": lambda graph: graph - 2 * torch.eye(3),
+    "infinite diagonal": lambda graph: graph + torch.diag(torch.tensor([0, 1, 0]) / 0),
+    "undefined": lambda graph: graph * torch.nan,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FLAWS)
+def test_a_flawed_graph_gives_nan_in_its_own_text(name):
+    states, graph = example(3, 2)
+    graph[:1] = FLAWS[name](graph[:1])
+    pool = GraphCentralityPool(D)
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
+    weights = pool(states, graph, mask).weights
+    assert weights[0].isnan().all()
+    torch.testing.assert_close(
+        weights[1:], pool(states[1:], graph[1:], mask[1:]).weights
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e38])
+def test_edges_of_any_size_mean_the_same(scale):
+    states, graph = (t.float() for t in example())
+    pool = GraphCentralityPool(D)
+    want = pool(states, graph).weights
+    torch.testing.assert_close(pool(states, graph * scale).weights, want)
+    torch.testing.assert_close(pool(states, graph.double() * scale**7).weights, want)
+
+
 @pytest.mark.parametrize("axis", [-2, -1])
 @pytest.mark.parametrize("norm", ["sum", "l2"])
 def test_gradcheck(axis, norm):

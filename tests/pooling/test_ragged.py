@@ -41,6 +41,8 @@ def test_no_words_at_all(lengths):
             "lengths must be whole numbers.*float32",
         ),
         ({"lengths": torch.tensor([[2, 3]])}, r"on one axis.*\(1, 2\)"),
+        ({"lengths": torch.tensor([5 + 0j])}, "lengths must be whole numbers"),
+        ({"lengths": [2**63 - 1, 2**63 - 1, 7]}, "words, but states have 5 rows"),
         ({"offsets": [0, 2]}, "offsets make 2 words, but states have 5 rows"),
         ({"offsets": [1, 5]}, "offsets must begin with 0"),
         ({"offsets": []}, "offsets must begin with 0"),
@@ -55,5 +57,5 @@ def test_what_does_not_fit_is_refused(given, message):
 
 
 def test_flat_states_of_the_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match=r"\(M, 2\), but came as \(1, 5, 2\)"):
+    with pytest.raises(ValueError, match=r"\(M, 2\), but came as \(1, 5, 2\); padded"):
         MeanPool(2)(STATES.unsqueeze(0), lengths=[5])

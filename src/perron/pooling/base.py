@@ -63,7 +63,8 @@ class Aggregator(nn.Module, ABC):
             states: (B, N, D) with D = ``dim``; or flat, (M, D), the words of all texts
                 one after the other, with ``lengths`` or ``offsets``.
             mask: (B, N), True on words, any pattern; every word if not given.
-            lengths: (B), the number of words of each text, for flat states.
+            lengths: (B), the number of words of each text, for flat states. These work
+                in eager mode; `torch.compile(fullgraph=True)` wants padded ones.
             offsets: (B + 1), where each text begins and the last one ends, instead of
                 lengths: 0 … M.
             need_edges: return the word graph too, if this aggregator has one.
@@ -95,13 +96,19 @@ def check_batch(
     offsets: Tensor | Sequence[int] | None,
 ) -> Batch:
     """Refuse what no aggregator takes; the arguments are those of its `forward`."""
+    for name, given in (("states", states), ("mask", mask)):
+        if given is not None and not isinstance(given, Tensor):
+            raise ValueError(f"{name} must be a tensor, but came as {type(given)}")
     flat = lengths is not None or offsets is not None
     shape = f"(M, {dim})" if flat else f"(B, N, {dim})"
     if states.ndim != (2 if flat else 3) or states.shape[-1] != dim:
-        advice = "; flat states need lengths or offsets" if states.ndim == 2 else ""
+        advice = ""
+        if states.ndim == 2 and not flat:
+            advice = "; flat states need lengths or offsets"
+        elif states.ndim == 3 and flat:
+            advice = "; padded states have a mask, not lengths or offsets"
         raise ValueError(
-            f"states must have shape {shape}, but came as {tuple(states.shape)}"
-            f"{'' if flat else advice}"
+            f"states must have shape {shape}, but came as {tuple(states.shape)}{advice}"
         )
     if not states.is_floating_point():
         raise ValueError(f"states must be floating point, but came as {states.dtype}")

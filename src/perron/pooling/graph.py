@@ -18,8 +18,10 @@ class GraphCentralityPool(nn.Module):
         A = the graph with each word's outgoing edges scaled to sum to one,
         A α = α,    h̄ = Σ_i α_i h_i
 
-    A word with no outgoing edge points at every word alike. The graph should be
-    connected: where it falls apart, so does the meaning of α.
+    A word with no outgoing edge points at every word alike. From every word there
+    should be a way to every other: in the attention map of a causal model all ways end
+    at the first word, and so does all the weight; and where a graph falls apart, the
+    share of each part means nothing.
     """
 
     def __init__(self, dim: int, axis: int = -2, norm: Norm = "sum") -> None:
@@ -70,8 +72,10 @@ class GraphCentralityPool(nn.Module):
         self._check_graph(graph, batch)
 
         def aggregate(words: Words) -> Pooled:
-            edges = self._normalise(graph.to(words.states.dtype), words.mask)
+            edges = self._normalise(graph, words.mask).to(words.states.dtype)
             weights = stationary(edges, words.mask, norm=self.norm)
+            flawed = edges.isnan().flatten(1).any(1, keepdim=True)
+            weights = torch.where(flawed & words.mask, torch.nan, weights)
             pooled = weighted_sum(words.packed(weights.unsqueeze(-1)), words)
             return pooled._replace(
                 head_edges=edges.unsqueeze(1) if need_edges else None
@@ -81,10 +85,13 @@ class GraphCentralityPool(nn.Module):
 
     def _check_graph(self, graph: Tensor, batch: Batch) -> None:
         texts, words = batch.mask.shape
+        if not isinstance(graph, Tensor):
+            raise ValueError(f"graph must be a tensor, but came as {type(graph)}")
+        advice = "; average the heads of an attention map" if graph.ndim == 4 else ""
         if graph.shape != (texts, words, words):
             raise ValueError(
                 f"graph must have shape {(texts, words, words)} to fit the states, but "
-                f"came as {tuple(graph.shape)}; average the heads of an attention map"
+                f"came as {tuple(graph.shape)}{advice}"
             )
         if not graph.is_floating_point():
             raise ValueError(f"graph must be floating point, but came as {graph.dtype}")
@@ -96,12 +103,19 @@ class GraphCentralityPool(nn.Module):
     def _normalise(
         self, graph: Float[Tensor, "b n n"], mask: Tensor
     ) -> Float[Tensor, "b n n"]:
-        """Return edges from j to i, zero but between words, columns of sum one."""
+        """Return edges from j to i, zero but between words, columns of sum one.
+
+        A negative, infinite or undefined edge becomes NaN.
+        """
         edges = graph if self.axis == -2 else graph.mT
+        edges = edges.float() if edges.element_size() < 4 else edges
         pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
+        edges = edges.masked_fill(~((edges >= 0) & (edges < torch.inf)), torch.nan)
         edges = edges.masked_fill(~pairs, 0)
-        total = edges.sum(-2, keepdim=True)
-        edges = torch.where((total == 0) & pairs, 1.0, edges)  # none leaves this word
+        # Relative to the largest first: the sum of large edges may be out of range.
+        top = edges.detach().amax(-2, keepdim=True) if edges.numel() else edges
+        edges = edges / torch.where(top == 0, 1, top)
+        edges = torch.where((top == 0) & pairs, 1.0, edges)  # none leaves this word
         total = edges.sum(-2, keepdim=True)
         return edges / torch.where(total == 0, 1, total)
 

@@ -16,10 +16,15 @@ def check_lengths(
     if lengths is not None and offsets is not None:
         raise ValueError("give lengths or offsets, not both")
     name = "lengths" if offsets is None else "offsets"
-    given = torch.as_tensor(lengths if offsets is None else offsets)
+    raw = lengths if offsets is None else offsets
+    try:
+        given = torch.as_tensor(raw)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be whole numbers, but came as {raw}") from error
     if given.numel() == 0:
         given = given.long()  # an empty list has no dtype of its own
-    if given.ndim != 1 or given.is_floating_point() or given.dtype == torch.bool:
+    whole = not (given.is_floating_point() or given.is_complex())
+    if given.ndim != 1 or not whole or given.dtype == torch.bool:
         raise ValueError(
             f"{name} must be whole numbers on one axis, but came as {given.dtype} of "
             f"shape {tuple(given.shape)}"
@@ -33,7 +38,7 @@ def check_lengths(
         problem = "be negative" if offsets is None else "decrease"
         text = int((given < 0).nonzero()[0])
         raise ValueError(f"{name} must not {problem}, but do so at text {text}")
-    total = int(given.sum())
+    total = sum(given.tolist())  # of Python's integers, which do not wrap around
     if total != len(states):
         raise ValueError(
             f"{name} make {total} words, but states have {len(states)} rows"
