@@ -31,9 +31,17 @@ def test_the_example_runs(name):
     assert "centrality" in run.stdout
 
 
-def test_the_benchmark_prints_its_conclusions():
-    command = [sys.executable, ROOT / "benchmarks" / "solver.py", "--quick"]
+CONCLUSIONS = {
+    "solver": "than batched LU up to 50 words",
+    "pooling": "`CentralityPool` takes at most",
+    "length": "1024 words take",
+}
+
+
+@pytest.mark.parametrize("name", CONCLUSIONS)
+def test_the_benchmark_prints_its_conclusions(name):
+    command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", "--quick"]
     command += ["--budget", "0.1"]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert "than batched LU up to 50 words" in " ".join(run.stdout.split())
+    assert CONCLUSIONS[name] in " ".join(run.stdout.split())

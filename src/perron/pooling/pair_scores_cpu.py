@@ -156,8 +156,19 @@ def _gather(x: Array, rows: Array, side: int, head: int, out: Array) -> None:
 
 
 @jit
-def _prepare(targets: Array, sources: Array, m: int, n: int, relu: bool) -> int:
-    """Choose the way to the hidden units, and bring m and n words into its form."""
+def _prepare(
+    x: Array,
+    head: int,
+    of_targets: Array,
+    of_sources: Array,
+    relu: bool,
+    targets: Array,
+    sources: Array,
+) -> int:
+    """Gather words by their rows, choose the way to their units; return that."""
+    m, n = len(of_targets), len(of_sources)
+    _gather(x, of_targets, _TARGET, head, targets)
+    _gather(x, of_sources, _SOURCE, head, sources)
     if relu:
         return RELU
     if targets.itemsize > 4:  # float64
@@ -195,9 +206,8 @@ def _score_pieces(
         n = used_words(mask, text, places)
         _rows(mask, len(x), piece, rows)
         for head in range(heads):
-            _gather(x, rows[start : start + m], _TARGET, head, targets)
-            _gather(x, rows[:n], _SOURCE, head, sources)
-            way = _prepare(targets, sources, m, n, relu)
+            own = rows[start : start + m]
+            way = _prepare(x, head, own, rows[:n], relu, targets, sources)
             weights[:hidden] = w[head]
             for j in range(0, n, _BLOCK):
                 block, size = sources[j : j + _BLOCK + 3], min(n - j, _BLOCK)
@@ -239,9 +249,8 @@ def _adjoint_pieces(
         n = used_words(mask, text, places)
         _rows(mask, len(x), piece, rows)
         for head in range(heads):
-            _gather(x, rows[start : start + m], _TARGET, head, targets)
-            _gather(x, rows[:n], _SOURCE, head, sources)
-            way = _prepare(targets, sources, m, n, relu)
+            own = rows[start : start + m]
+            way = _prepare(x, head, own, rows[:n], relu, targets, sources)
             to_targets[:m] = 0
             to_sources[: n + 3] = 0
             to_w[:] = 0

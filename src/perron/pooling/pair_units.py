@@ -9,9 +9,10 @@ The result is right to 5 units of rounding, or to 1e-14 where that is more. A te
 tanh itself, right to 5 units too; float64 has the exact tanh.
 """
 
+import math
 from typing import Any
 
-from perron.pooling.vector_math import exponential, tanh
+from perron.pooling.vector_math import exponential
 from perron.solver.compiled import Array, jit
 from perron.solver.lanes import (
     LANES,
@@ -153,7 +154,7 @@ def add_slopes(
 
 @jit
 def _activate(x: Any, zeros: Any, way: int) -> Any:
-    return where_less(x, zeros, zeros, x) if way == RELU else tanh(x)
+    return where_less(x, zeros, zeros, x) if way == RELU else math.tanh(x)
 
 
 @jit

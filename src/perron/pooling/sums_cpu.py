@@ -1,4 +1,4 @@
-"""Sums and largest of the words of each text, compiled: the states are read once."""
+"""Sums and largest of the words of each text, compiled."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ _LONG = 256  # words
 def forward(weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
     """Return v_th = Σ_i α_ih x_i (B, H, D) of α (M, H) and x (M, D)."""
     sums = states.new_empty(len(counts), weights.shape[1], states.shape[1])
-    starts, work = _plan(weights, states, counts)
+    starts, work = _plan(counts, weights.shape[1] * states.shape[1])
     if _are_long(weights, counts):
         for text, (first, last) in enumerate(pairwise(starts.tolist())):
             torch.mm(weights[first:last].mT, states[first:last], out=sums[text])
@@ -30,7 +30,7 @@ def backward(
     """Return the gradients to the weights and to the states."""
     to_weights = weights.new_empty(weights.shape)
     to_states = states.new_empty(states.shape)
-    starts, work = _plan(weights, states, counts)
+    starts, work = _plan(counts, weights.shape[1] * states.shape[1])
     if _are_long(weights, counts):
         for text, (first, last) in enumerate(pairwise(starts.tolist())):
             own = slice(first, last)
@@ -48,11 +48,11 @@ def _are_long(weights: Tensor, counts: Tensor) -> bool:
     return weights.shape[1] > 1 and len(weights) > _LONG * len(counts)
 
 
-def _plan(weights: Tensor, states: Tensor, counts: Tensor) -> tuple[Array, Array]:
-    """Return where each text starts, and its multiply-adds."""
+def _plan(counts: Tensor, each: int) -> tuple[Array, Array]:
+    """Return where each text starts, and its multiply-adds, from those of a word."""
     own: Array = counts.numpy()
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(own)])
-    return starts, own * float(weights.shape[1] * states.shape[1])
+    return starts, own * float(each)
 
 
 @jit
@@ -110,10 +110,8 @@ def which_is_largest(x: Tensor, counts: Tensor) -> Tensor:
     An undefined number counts as the largest. Zero for a text without words.
     """
     which = counts.new_zeros(len(counts), x.shape[1])
-    own: Array = counts.numpy()
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(own)])
-    if len(own):
-        work = own * 2.0 * x.shape[1]
+    starts, work = _plan(counts, 2 * x.shape[1])
+    if len(work):
         share_out(_find_texts, work, starts, x.contiguous().numpy(), which.numpy())
     return which
 

@@ -10,6 +10,7 @@ from numba.core import types
 from perron.solver.compiled import jit
 from perron.solver.lanes import (
     LANES,
+    Eight,
     fused,
     lane,
     like,
@@ -43,13 +44,11 @@ def exponential(x: Any) -> Any:
     return times_power(value, power) + (x - x)  # NaN stays NaN
 
 
-def tanh(x: Any) -> Any:
-    """Eight hyperbolic tangents: a fit in float32, exact ones in float64."""
-    raise NotImplementedError("for compiled kernels only")
-
-
-@extending.overload(tanh)
+@extending.overload(math.tanh)
 def _choose_tanh(x):  # type: ignore[no-untyped-def]  # its signature is the lambdas'
+    """`math.tanh` of eight numbers: a fit in float32, exact ones in float64."""
+    if not isinstance(x, Eight):
+        return None
     if x.dtype == types.float32:
         return lambda x: _fitted_tanh(x)
     return lambda x: _exact_tanh(x)
