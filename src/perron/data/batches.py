@@ -1,0 +1,114 @@
+"""Examples as flat batches, and the order in which an epoch goes through them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+from datasets import Dataset
+from torch import Tensor
+
+# Batches are cut from pools of this many, sorted by length: enough for little padding,
+# few enough for neighbours to change from one epoch to the next.
+POOL = 20
+
+
+class Batch(NamedTuple):
+    """Flat ids and lengths, by the names of the model's arguments, and labels."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Return the batch on a device."""
+        inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
+        return Batch(inputs, self.labels.to(device))
+
+
+class Examples:
+    """Encoded texts with labels, memory-mapped; any rows of them make a batch."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._rows = dataset.with_format("arrow")
+        columns = dataset.column_names
+        self.is_document = "lengths" in columns
+        self.is_pair = "pair_ids" in columns
+        sizes = [
+            _sizes(self._rows, name) for name in ("ids", "pair_ids") if name in columns
+        ]
+        self.sizes: np.ndarray = sum(sizes[1:], sizes[0])
+        self.labels: np.ndarray = self._rows.data.column("label").to_numpy()
+        if dataset._indices is not None:
+            self.labels = np.asarray(dataset.with_format("numpy")["label"])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self, rows: Sequence[int] | np.ndarray) -> Batch:
+        """Return these rows, one text after the other."""
+        table: pa.Table = self._rows[np.asarray(rows)]
+        labels = torch.from_numpy(table.column("label").to_numpy().copy())
+        return Batch(_inputs(table), labels)
+
+
+def inputs_of(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    """Return the model's arguments for rows of `WordIds.rows`."""
+    types = pa.schema({name: pa.list_(pa.int32()) for name in rows[0]})
+    return _inputs(pa.Table.from_pylist(rows, schema=types))
+
+
+def _inputs(table: pa.Table) -> dict[str, Tensor]:
+    ids, counts = _flat(table, "ids")
+    if "lengths" in table.column_names:
+        lengths, sentences = _flat(table, "lengths")
+        return {"ids": ids, "lengths": lengths, "sentences": sentences}
+    inputs = {"ids": ids, "lengths": counts}
+    if "pair_ids" in table.column_names:
+        inputs["pair_ids"], inputs["pair_lengths"] = _flat(table, "pair_ids")
+    return inputs
+
+
+def _flat(table: pa.Table, name: str) -> tuple[Tensor, Tensor]:
+    """Return all numbers of a column of lists, and how many each list has."""
+    lists = table.column(name).combine_chunks()
+    return _tensor(lists.flatten()), _tensor(lists.value_lengths())
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array.to_numpy().astype(np.int64))
+
+
+def _sizes(rows: Dataset, name: str) -> np.ndarray:
+    parts = [
+        batch.column(name).combine_chunks().value_lengths().to_numpy()
+        for batch in rows.select_columns([name]).iter(10_000)
+    ]
+    return np.concatenate(parts).astype(np.int64)
+
+
+def epoch_batches(
+    sizes: np.ndarray, batch_size: int, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Return the rows of each batch of an epoch: every row once, in a random order.
+
+    Texts of like length share a batch. The order depends on the seed and the epoch, and
+    on nothing else.
+    """
+    chance = np.random.default_rng([seed, epoch])
+    order = chance.permutation(len(sizes))
+    batches = []
+    for begin in range(0, len(order), POOL * batch_size):
+        pool = order[begin : begin + POOL * batch_size]
+        pool = pool[np.argsort(sizes[pool], kind="stable")]
+        # The short batch is the first: texts of like length, not the odd ones out.
+        cuts = np.arange(len(pool) % batch_size, len(pool), batch_size)
+        batches += [part for part in np.split(pool, cuts) if len(part)]
+    return [batches[place] for place in chance.permutation(len(batches))]
+
+
+def batches_in_order(sizes: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+    """Yield the rows of batches for evaluation: every row once, longest first."""
+    order = np.argsort(-sizes, kind="stable")
+    for begin in range(0, len(order), batch_size):
+        yield order[begin : begin + batch_size]

@@ -1,0 +1,150 @@
+"""Texts, pairs and documents to the ids of their words."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from datasets import Dataset
+from pydantic import BaseModel, ConfigDict, Field
+
+from perron.data.sentences import split_sentences
+from perron.data.store import key_of, stored
+from perron.data.words import Case, Word, WordTokenizer
+
+Kind = Literal["text", "document", "pair"]
+
+_IDS = pa.list_(pa.int32())
+_COLUMNS: dict[Kind, dict[str, pa.DataType]] = {
+    "text": {"ids": _IDS},
+    "document": {"ids": _IDS, "lengths": _IDS},
+    "pair": {"ids": _IDS, "pair_ids": _IDS},
+}
+_BATCH = 1000
+
+
+class TextSettings(BaseModel):
+    """How texts become words, and words a vocabulary."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    case: Case = Field("lower", description="lower: Film and film are one word")
+    min_count: int = Field(1, ge=1, description="rarer words are unknown words")
+    vector_words: int = Field(
+        0,
+        ge=0,
+        description="this many of the first words of the word vectors, which are the "
+        "most frequent, join the vocabulary though no training text has them",
+    )
+    max_words: int = Field(
+        50, ge=1, description="a text, or a sentence of a document, is cut here"
+    )
+    max_sentences: int = Field(40, ge=1, description="a document is cut here")
+
+
+@dataclass(frozen=True)
+class WordIds:
+    """Turns texts, pairs or documents into ids, cut to the length that the model has.
+
+    Attributes:
+        tokenizer: of the model.
+        kind: of the model.
+        max_words: of a text, or of a sentence of a document.
+        max_sentences: of a document.
+        tokenised: words are parted by blanks already.
+        sentence_mark: stands between sentences; without one they are found by rules.
+    """
+
+    tokenizer: WordTokenizer
+    kind: Kind
+    max_words: int
+    max_sentences: int
+    tokenised: bool = False
+    sentence_mark: str | None = None
+
+    def reading(self, tokenised: bool, sentence_mark: str | None) -> "WordIds":
+        """Return the same for texts that come in another form."""
+        return replace(self, tokenised=tokenised, sentence_mark=sentence_mark)
+
+    def rows(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None
+    ) -> list[dict[str, list[int]]]:
+        """Return the ids of each text, in the columns that `Examples` reads."""
+        if self.kind == "document":
+            return self._documents(texts)
+        rows = [{"ids": ids} for ids in self._sequences(texts)]
+        if self.kind == "pair":
+            assert pairs is not None
+            for row, ids in zip(rows, self._sequences(pairs), strict=True):
+                row["pair_ids"] = ids
+        return rows
+
+    def find_words(self, text: str, pair: str | None = None) -> list[list[Word]]:
+        """Return the words that the model sees, with their places in the text.
+
+        One list for a text, two for a pair, one for each sentence of a document.
+        """
+        if self.kind != "document":
+            texts = [text] if pair is None else [text, pair]
+            return [self._located(part, 0) for part in texts]
+        (spans,) = split_sentences([text], self.sentence_mark)
+        sentences = [
+            self._located(text[start:end], start)
+            for start, end in spans[: self.max_sentences]
+        ]
+        return [words for words in sentences if words]
+
+    def _located(self, text: str, offset: int) -> list[Word]:
+        words = self.tokenizer.find_words(text, self.tokenised)[: self.max_words]
+        return [
+            word._replace(start=word.start + offset, end=word.end + offset)
+            for word in words
+        ]
+
+    def _sequences(self, texts: Sequence[str]) -> list[list[int]]:
+        encoded = self.tokenizer.encode(texts, self.tokenised)
+        return [ids[: self.max_words] for ids in encoded]
+
+    def _documents(self, texts: Sequence[str]) -> list[dict[str, list[int]]]:
+        spans = split_sentences(texts, self.sentence_mark)
+        sentences = [
+            text[start:end]
+            for text, inside in zip(texts, spans, strict=True)
+            for start, end in inside[: self.max_sentences]
+        ]
+        encoded = iter(self._sequences(sentences))
+        rows = []
+        for inside in spans:
+            kept = [next(encoded) for _ in inside[: self.max_sentences]]
+            kept = [ids for ids in kept if ids]
+            rows.append(
+                {
+                    "ids": [row for ids in kept for row in ids],
+                    "lengths": [len(ids) for ids in kept],
+                }
+            )
+        return rows
+
+    def encode_dataset(self, dataset: Dataset) -> Dataset:
+        """Return the ids and labels of a dataset of texts, kept on disk like it."""
+        schema = pa.schema(
+            {**_COLUMNS[self.kind], "label": pa.int64(), "line": pa.int32()}
+        )
+        facts = {
+            "of": dataset._fingerprint,
+            "tokenizer": self.tokenizer.to_json(),
+            "kind": self.kind,
+            "max_words": self.max_words,
+            "max_sentences": self.max_sentences,
+            "tokenised": self.tokenised,
+            "sentence_mark": self.sentence_mark,
+        }
+        return stored(self._encoded(dataset), schema, key_of(facts))
+
+    def _encoded(self, dataset: Dataset) -> Iterator[dict[str, Any]]:
+        for batch in dataset.iter(_BATCH):
+            rows = self.rows(batch["text"], batch.get("pair"))
+            for row, label, line in zip(
+                rows, batch["label"], batch["line"], strict=True
+            ):
+                yield {**row, "label": label, "line": line}

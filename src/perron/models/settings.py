@@ -1,0 +1,173 @@
+"""What a model is made of, as settings that a recipe or a saved model can hold."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+class Settings(BaseModel):
+    """Frozen; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class EmbeddingSettings(Settings):
+    """`WordEmbedding`; its width is that of the word vectors where there are some."""
+
+    dim: Count = 300
+    freeze: bool = False
+    dropout: Share = 0.0
+
+
+class BiLSTMSettings(Settings):
+    """`BiLSTMEncoder`."""
+
+    name: Literal["bilstm"] = "bilstm"
+    hidden: Count = 300
+    layers: Count = 1
+    dropout: Share = 0.0
+
+
+class CNNSettings(Settings):
+    """`CNNEncoder`."""
+
+    name: Literal["cnn"] = "cnn"
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)
+    filters: Count = 100
+
+
+class TransformerSettings(Settings):
+    """`TransformerEncoder`."""
+
+    name: Literal["transformer"] = "transformer"
+    hidden: Count = 256
+    layers: Count = 2
+    heads: Count = 4
+    dropout: Share = 0.1
+
+    @model_validator(mode="after")
+    def _fit(self) -> "TransformerSettings":
+        if self.hidden % self.heads or self.hidden % 2:
+            raise ValueError("hidden must be even and a multiple of heads")
+        return self
+
+
+class NoEncoderSettings(Settings):
+    """`NoEncoder`: pool the word vectors themselves."""
+
+    name: Literal["none"] = "none"
+
+
+class MaxSettings(Settings):
+    """`MaxPool`."""
+
+    name: Literal["max"] = "max"
+
+
+class MeanSettings(Settings):
+    """`MeanPool`."""
+
+    name: Literal["mean"] = "mean"
+
+
+class SelfAttentionSettings(Settings):
+    """`SelfAttentionPool`."""
+
+    name: Literal["self-attention"] = "self-attention"
+    queries: Count = 1
+    hidden: Count = 50
+
+
+class IntraAttentionSettings(Settings):
+    """`IntraAttentionPool`."""
+
+    name: Literal["intra-attention"] = "intra-attention"
+    hidden: Count = 50
+
+
+class DynamicRoutingSettings(Settings):
+    """`DynamicRoutingPool`."""
+
+    name: Literal["dynamic-routing"] = "dynamic-routing"
+    capsules: Count = 5
+    iterations: Count = 3
+    reverse: bool = False
+
+
+class CentralitySettings(Settings):
+    """`CentralityPool`."""
+
+    name: Literal["centrality"] = "centrality"
+    hidden: Count = 50
+    heads: Count = 1
+    connectivity: Literal["mlp", "bilinear", "query", "low_rank"] = "mlp"
+    rank: Count = 32
+    norm: Literal["sum", "l2"] = "sum"
+    activation: Literal["tanh", "relu"] = "tanh"
+
+
+def _named(value: Any) -> Any:
+    """Let ``aggregator = "max"`` stand for ``aggregator = {name = "max"}``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+EncoderSettings = Annotated[
+    BiLSTMSettings | CNNSettings | TransformerSettings | NoEncoderSettings,
+    Field(discriminator="name"),
+    BeforeValidator(_named),
+]
+AggregatorSettings = Annotated[
+    MaxSettings
+    | MeanSettings
+    | SelfAttentionSettings
+    | IntraAttentionSettings
+    | DynamicRoutingSettings
+    | CentralitySettings,
+    Field(discriminator="name"),
+    BeforeValidator(_named),
+]
+Kind = Literal["text", "document", "pair"]
+
+
+class HeadSettings(Settings):
+    """`ClassifierHead`."""
+
+    hidden: Count = 300
+    dropout: Share = 0.0
+
+
+class ModelSettings(Settings):
+    """A model, but for what the data decide: vocabulary and classes."""
+
+    kind: Kind = "text"
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    encoder: EncoderSettings = BiLSTMSettings()
+    aggregator: AggregatorSettings = CentralitySettings()
+    # Documents only: the same again over the vectors of sentences; as for words if
+    # not given.
+    sentence_encoder: EncoderSettings | None = None
+    sentence_aggregator: AggregatorSettings | None = None
+    head: HeadSettings = HeadSettings()
+
+    @model_validator(mode="after")
+    def _sentences_are_of_documents(self) -> "ModelSettings":
+        given = [self.sentence_encoder, self.sentence_aggregator]
+        if self.kind != "document" and any(part is not None for part in given):
+            raise ValueError(
+                "sentence_encoder and sentence_aggregator are for kind = 'document'"
+            )
+        return self
+
+
+class ModelConfig(Settings):
+    """All that is needed to build a model and feed it, but for weights and words."""
+
+    settings: ModelSettings
+    vocabulary: Count
+    labels: Annotated[tuple[str, ...], Field(min_length=2)]
+    max_words: Count = 50  # of a text, or of a sentence of a document
+    max_sentences: Count = 40  # of a document

@@ -1,0 +1,158 @@
+"""Aggregators against each other on one dataset, over several seeds."""
+
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perron.errors import SettingsError
+from perron.files import write_whole
+from perron.training.run import PREDICTIONS, Result, train
+from perron.training.settings import Recipe, read_recipe
+from perron.training.significance import paired_p_value
+from perron.training.watchers import Watcher
+
+REFERENCE = "centrality"
+SPEED_REFERENCE = "self-attention"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What several seeds of one aggregator gave; accuracies in per cent.
+
+    Attributes:
+        aggregator: as it was asked for.
+        seeds: how many.
+        test_mean: mean test accuracy.
+        test_deviation: its standard deviation over the seeds; None for one seed.
+        dev_mean: mean dev accuracy.
+        p_value: of the difference to centrality; None where there is nothing to
+            compare with.
+        epoch_seconds: median time of an epoch's training.
+        time_ratio: to self-attention's, if that is there.
+    """
+
+    aggregator: str
+    seeds: int
+    test_mean: float
+    test_deviation: float | None
+    dev_mean: float
+    p_value: float | None
+    epoch_seconds: float
+    time_ratio: float | None
+
+
+def variant(recipe: Recipe, aggregator: str, seed: int) -> Recipe:
+    """Return the recipe with another aggregator and seed.
+
+    Args:
+        recipe: the rest of it stays.
+        aggregator: a name, with settings where wanted:
+            ``dynamic-routing:reverse=true,capsules=4``. ``hidden`` is that of the
+            recipe unless given, where the aggregator has one.
+        seed: of training.
+    """
+    name, _, options = aggregator.partition(":")
+    chosen: dict[str, Any] = {"name": name}
+    for option in filter(None, options.split(",")):
+        key, _, value = option.partition("=")
+        try:
+            chosen[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            chosen[key] = value
+    table = recipe.model_dump(mode="json", exclude_none=True)
+    own = table["model"]["aggregator"]
+    if name == own["name"]:
+        chosen = own | chosen
+    elif "hidden" in own and name.endswith(("attention", "centrality")):
+        chosen = {"hidden": own["hidden"]} | chosen
+    table["model"]["aggregator"] = chosen
+    table["model"].pop("sentence_aggregator", None)
+    table["training"]["seed"] = seed
+    return read_recipe(table, where=f"--aggregators {aggregator}")
+
+
+def compare(
+    recipe: Recipe,
+    aggregators: Sequence[str],
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    root: Path | None = None,
+    on_run: Callable[[str, int], Sequence[Watcher]] | None = None,
+) -> list[Line]:
+    """Train every aggregator with every seed; runs that are there are not run again.
+
+    Aggregators take turns within a seed, so that their times compare. Writes
+    compare.json, compare.md and compare.png.
+
+    Args:
+        recipe: what they share.
+        aggregators: see `variant`.
+        seeds: of the runs.
+        folder: holds a folder for each run.
+        root: folder of the datasets.
+        on_run: gives the watchers of a run before it begins.
+    """
+    variants = {
+        (aggregator, seed): variant(recipe, aggregator, seed)
+        for seed in seeds
+        for aggregator in aggregators
+    }
+    results: dict[str, list[Result]] = {aggregator: [] for aggregator in aggregators}
+    for (aggregator, seed), each in variants.items():
+        place = run_folder(folder, aggregator, seed)
+        watchers = on_run(aggregator, seed) if on_run else ()
+        result = train(each, place, root=root, resume=True, watchers=watchers)
+        if result.test_accuracy is None:
+            raise SettingsError("compare needs test data, and there is none")
+        results[aggregator].append(result)
+    lines = _summary(results, folder, seeds)
+    _write(lines, folder)
+    return lines
+
+
+def run_folder(folder: Path, aggregator: str, seed: int) -> Path:
+    """Return the folder of one run."""
+    name = aggregator.replace(":", "-").replace("=", "-").replace(",", "-")
+    return folder / f"{name}-{seed}"
+
+
+def _summary(
+    results: dict[str, list[Result]], folder: Path, seeds: Sequence[int]
+) -> list[Line]:
+    predicted = {
+        name: np.stack([np.load(run_folder(folder, name, s) / PREDICTIONS) for s in seeds])
+        for name in results
+    }
+    labels = {name: np.load(run_folder(folder, name, seeds[0]) / LABELS) for name in results}
+    seconds = {
+        name: float(np.median([run.epoch_seconds for run in runs]))
+        for name, runs in results.items()
+    }
+    right = {name: predicted[name] == labels[name] for name in results}
+    lines = []
+    for name, runs in results.items():
+        tests = np.array([100 * float(run.test_accuracy or 0) for run in runs])
+        p_value = None
+        if name != REFERENCE and REFERENCE in results:
+            p_value = paired_p_value(right[REFERENCE], right[name])
+        ratio = seconds.get(SPEED_REFERENCE)
+        lines.append(
+            Line(
+                name,
+                len(runs),
+                float(tests.mean()),
+                float(tests.std(ddof=1)) if len(runs) > 1 else None,
+                float(np.mean([100 * run.dev_accuracy for run in runs])),
+                p_value,
+                seconds[name],
+                None if ratio is None else seconds[name] / ratio,
+            )
+        )
+    return lines

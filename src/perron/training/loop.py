@@ -1,0 +1,230 @@
+"""The whole training loop."""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import nn
+from torch.nn import functional as F
+
+from perron.data.batches import epoch_batches
+from perron.errors import PerronError
+from perron.training.checkpoints import (
+    CHECKPOINT,
+    Checkpoint,
+    chance_state,
+    optimiser_tensors,
+    remove_other_bests,
+    restore_chance,
+    restore_optimiser,
+    write_best,
+)
+from perron.training.evaluation import evaluate
+from perron.training.prepare import Prepared
+from perron.training.schedule import Standing, learning_rate
+from perron.training.settings import TrainingSettings
+from perron.training.stopping import Stopped, StopRequest, held_back_signals
+from perron.training.watchers import MetricsFile, Watcher
+
+
+class Loop:
+    """Trains a prepared model in a folder, from its beginning or from a checkpoint."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        accelerator: Accelerator,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self.prepared = prepared
+        self.settings = prepared.recipe.training
+        self.folder = folder
+        self.accelerator = accelerator
+        self.standing = Standing(self.settings.batch_size)
+        optimiser = _optimiser(prepared.model.to(accelerator.device), self.settings)
+        saved = self._restore(optimiser)
+        self.model, self.optimiser = accelerator.prepare(prepared.model, optimiser)
+        rank = accelerator.process_index
+        if saved is not None:
+            restore_chance(saved.chance[rank])
+        else:  # every process has a dropout of its own
+            torch.manual_seed(self.settings.seed + rank)
+        self.metrics = None
+        self.watchers = list(watchers) if accelerator.is_main_process else []
+        if accelerator.is_main_process:
+            size = saved.metrics_bytes if saved else 0
+            self.metrics = MetricsFile(folder, size)
+            self.watchers.insert(0, self.metrics)
+
+    def run(self) -> Standing:
+        """Train until it is over; raise `Stopped` when a signal asks for it."""
+        try:
+            with held_back_signals() as request:
+                while not self.standing.finished:
+                    self._train_epoch(request)
+                    self._end_epoch()
+        finally:
+            for watcher in self.watchers:
+                watcher.end()
+        return self.standing
+
+    def _train_epoch(self, request: StopRequest) -> None:
+        standing, settings = self.standing, self.settings
+        batches = epoch_batches(
+            self.prepared.train.sizes,
+            standing.batch_size,
+            settings.seed,
+            standing.epoch,
+        )
+        self.model.train()
+        for watcher in self.watchers:
+            watcher.begin_epoch(standing, len(batches), len(self.prepared.train))
+        saved = time.monotonic()
+        for rows in batches[standing.position :]:
+            began = time.monotonic()
+            loss, right, stop = self._learn(rows, request)
+            standing.count(loss, right, len(rows), time.monotonic() - began)
+            for watcher in self.watchers:
+                watcher.step(standing, len(rows))
+            due = time.monotonic() - saved > settings.checkpoint_seconds
+            if stop or self._agree(due):
+                self._save()
+                saved = time.monotonic()
+            if stop:
+                raise Stopped(stop)
+
+    def _learn(self, rows: np.ndarray, request: StopRequest) -> tuple[float, int, int]:
+        """Take one step; return the summed loss, right answers, and a signal or 0.
+
+        The gradient is that of the mean loss over the whole batch, of which each
+        process has a part: gradients are averaged, so each scales its own sum up.
+        """
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        share = rows[rank::world]
+        weight = 1.0 if len(share) else 0.0  # a process without texts does one for show
+        batch = self.prepared.train.batch(share if len(share) else rows[:1])
+        batch = batch.to(self.accelerator.device)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.standing.step, self.settings)
+        with self.accelerator.autocast():
+            logits = self.model(**batch.inputs).logits.float()
+        loss = weight * F.cross_entropy(logits, batch.labels, reduction="sum")
+        self.accelerator.backward(loss * (world / len(rows)))
+        self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        right = weight * (logits.argmax(-1) == batch.labels).sum()
+        told = torch.stack([loss.detach().double(), right.double()])
+        total, good, stop = self._total(told, request.number)
+        if not math.isfinite(total):
+            raise PerronError(
+                f"the loss became {total} at step {self.standing.step}: try a lower "
+                "training.learning_rate or training.clip"
+            )
+        return total, round(good), round(stop)
+
+    def _total(self, told: torch.Tensor, stop: int) -> tuple[float, float, float]:
+        """Sum over processes; any process's signal stops all, at the same step."""
+        if self.accelerator.num_processes == 1:
+            return told[0].item(), told[1].item(), stop
+        asked = torch.tensor([float(stop)], dtype=told.dtype, device=told.device)
+        summed = self.accelerator.reduce(torch.cat([told, (asked > 0).to(told)]), "sum")
+        return summed[0].item(), summed[1].item(), stop or (15 if summed[2] > 0 else 0)
+
+    def _agree(self, due: bool) -> bool:
+        """Let the main process decide."""
+        if self.accelerator.num_processes == 1:
+            return due
+        answer = torch.tensor([float(due and self.accelerator.is_main_process)])
+        return self.accelerator.reduce(answer.to(self.accelerator.device), "sum") > 0
+
+    def _end_epoch(self) -> None:
+        standing, settings = self.standing, self.settings
+        model = self.accelerator.unwrap_model(self.model)
+        result = evaluate(
+            model,
+            self.prepared.dev,
+            self.accelerator.device,
+            self.accelerator.process_index,
+            self.accelerator.num_processes,
+        )
+        record: dict[str, Any] = {
+            "epoch": standing.epoch,
+            "step": standing.step,
+            "batch_size": standing.batch_size,
+            "learning_rate": learning_rate(max(0, standing.step - 1), settings),
+            "train_loss": standing.loss / standing.seen,
+            "train_accuracy": standing.right / standing.seen,
+            "dev_loss": result.loss,
+            "dev_accuracy": result.accuracy,
+            "seconds": standing.seconds,
+            "texts_per_second": standing.seen / standing.seconds,
+        }
+        record["is_best"] = standing.end_epoch(result.accuracy, settings)
+        if record["is_best"] and self.accelerator.is_main_process:
+            write_best(self.folder, record["epoch"], model)
+        for watcher in self.watchers:
+            watcher.end_epoch(record)
+        self._save()
+
+    def _save(self) -> None:
+        """Write a checkpoint; only then drop what the one before needed."""
+        chances = [chance_state()]
+        if self.accelerator.num_processes > 1:
+            chances = gather_object(chances)
+        if self.metrics is not None:
+            Checkpoint(
+                self.standing.to_dict(),
+                self.accelerator.unwrap_model(self.model).state_dict(),
+                optimiser_tensors(self.optimiser),
+                chances,
+                self.metrics.size,
+                self.prepared.fingerprint,
+            ).write(self.folder)
+            remove_other_bests(self.folder, self.standing.best_epoch)
+        self.accelerator.wait_for_everyone()
+
+    def _restore(self, optimiser: torch.optim.Optimizer) -> Checkpoint | None:
+        """Go back to the last checkpoint, if there is one."""
+        world = self.accelerator.num_processes
+        if not (self.folder / CHECKPOINT).exists():
+            return None
+        saved = Checkpoint.read(self.folder)
+        if saved.fingerprint != self.prepared.fingerprint:
+            raise PerronError(
+                f"{self.folder}: the data or the word vectors have changed since this "
+                "run began; it cannot go on. Train anew in another folder (--out)"
+            )
+        if len(saved.chance) != world:
+            raise PerronError(
+                f"{self.folder}: the run began with {len(saved.chance)} process(es) "
+                f"and can only go on with as many, but there are {world}"
+            )
+        self.standing = Standing(**saved.standing)
+        self.prepared.model.load_state_dict(saved.model)
+        restore_optimiser(optimiser, saved.optimiser)
+        return saved
+
+
+def _optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """Adam, with L2 on all weights but embeddings and biases."""
+    free: list[nn.Parameter] = []
+    held: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_held = parameter.ndim > 1 and not name.startswith("embedding.")
+        (held if is_held else free).append(parameter)
+    groups = [
+        {"params": held, "weight_decay": settings.l2},
+        {"params": free, "weight_decay": 0.0},
+    ]
+    fused = all(p.device.type in ("cpu", "cuda") for p in model.parameters())
+    return torch.optim.Adam(groups, lr=settings.learning_rate, fused=fused)

@@ -1,0 +1,203 @@
+"""One training run in a folder of its own, from recipe to saved model."""
+
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+
+from perron.errors import PerronError, SettingsError
+from perron.files import write_whole
+from perron.pipeline import Pipeline
+from perron.training.checkpoints import CHECKPOINT, best_path, remove_other_bests
+from perron.training.curves import draw_curves
+from perron.training.evaluation import evaluate
+from perron.training.loop import Loop
+from perron.training.prepare import Prepared, VectorProgress, prepare
+from perron.training.schedule import Standing
+from perron.training.settings import Recipe, read_recipe
+from perron.training.watchers import METRICS, Watcher, read_metrics
+
+SETTINGS = "settings.toml"
+RESULT = "result.json"
+PREDICTIONS = "test_predictions.npy"
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended; written as result.json.
+
+    Attributes:
+        aggregator: its name.
+        seed: of the run.
+        epochs: that were trained.
+        best_epoch: the one that was kept, from 0.
+        dev_accuracy: of that epoch.
+        test_accuracy: of that epoch; None without test data.
+        texts_per_second: while training, the median of the epochs.
+        epoch_seconds: of training, without evaluation, the median of the epochs.
+    """
+
+    aggregator: str
+    seed: int
+    epochs: int
+    best_epoch: int
+    dev_accuracy: float
+    test_accuracy: float | None
+    texts_per_second: float
+    epoch_seconds: float
+
+
+def make_accelerator(precision: str) -> Accelerator:
+    """Return accelerate's object for this machine, as it was launched."""
+    cpu = not torch.accelerator.is_available()
+    if precision == "auto":
+        has_bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        precision = "bf16" if has_bf16 else "fp32"
+    return Accelerator(cpu=cpu, mixed_precision="bf16" if precision == "bf16" else "no")
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    root: Path | None = None,
+    resume: bool = False,
+    watchers: Sequence[Watcher] = (),
+    on_prepared: Callable[[Prepared], None] | None = None,
+    vector_progress: VectorProgress | None = None,
+) -> Result:
+    """Train, test, and save the best epoch's model in the folder.
+
+    Args:
+        recipe: what to train.
+        folder: of the run. With ``resume`` what is there goes on; without it must hold
+            no run.
+        root: folder of the datasets.
+        resume: go on after the last checkpoint; a run that is over is left as it is.
+        watchers: told how it goes.
+        on_prepared: told what was read, before the first step.
+        vector_progress: told how the reading of word vectors goes.
+    """
+    accelerator = make_accelerator(recipe.training.precision)
+    if accelerator.is_main_process:
+        _check_folder(folder, resume)
+    accelerator.wait_for_everyone()
+    if resume and (folder / RESULT).exists():
+        return read_result(folder)
+    with accelerator.main_process_first():
+        prepared = prepare(recipe, root, vector_progress)
+    if accelerator.is_main_process:
+        _settle(prepared.recipe, folder, resume)
+        if on_prepared is not None:
+            on_prepared(prepared)
+    loop = Loop(prepared, folder, accelerator, watchers)
+    standing = loop.run()
+    return _finish(prepared, folder, accelerator, standing)
+
+
+def read_result(folder: Path) -> Result:
+    """Read the result of a run that is over."""
+    return Result(**json.loads((folder / RESULT).read_text()))
+
+
+def read_settings(folder: Path) -> Recipe:
+    """Read the effective settings of a run."""
+    path = folder / SETTINGS
+    if not path.is_file():
+        raise SettingsError(f"{folder}: holds no run (no {SETTINGS} in it)")
+    return read_recipe(tomllib.loads(path.read_text()), where=str(path))
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    begun = (folder / SETTINGS).exists()
+    if begun and not resume:
+        raise SettingsError(
+            f"{folder} holds a run already: go on with --resume, or choose another "
+            "folder with --out"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PerronError(f"{folder}: cannot be made ({error.strerror})") from error
+
+
+def _settle(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Write the effective settings; those of a resumed run must be the same."""
+    if resume and (folder / SETTINGS).exists():
+        before = read_settings(folder).model_dump(mode="json")
+        differing = _differences(before, recipe.model_dump(mode="json"))
+        if differing:
+            raise SettingsError(
+                f"{folder}: cannot go on with other settings than it began with: "
+                + "; ".join(differing)
+            )
+        return
+    write_whole(folder / SETTINGS, recipe.to_toml().encode())
+
+
+def _differences(before: object, now: object, key: str = "") -> list[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        return [
+            line
+            for name in before | now
+            for line in _differences(
+                before.get(name), now.get(name), f"{key}.{name}" if key else str(name)
+            )
+        ]
+    return [] if before == now else [f"{key} was {before!r}, is {now!r}"]
+
+
+def _finish(
+    prepared: Prepared, folder: Path, accelerator: Accelerator, standing: Standing
+) -> Result:
+    """Test the best epoch, save it, and clear away what was for going on."""
+    assert standing.best_epoch is not None
+    if not accelerator.is_main_process:
+        accelerator.wait_for_everyone()
+        return _result(prepared, folder, standing, None)
+    model = accelerator.unwrap_model(prepared.model)
+    model.load_state_dict(load_file(best_path(folder, standing.best_epoch)))
+    accuracy = None
+    if prepared.test is not None:
+        tested = evaluate(model, prepared.test, accelerator.device)
+        np.save(folder / PREDICTIONS, tested.predicted, allow_pickle=False)
+        accuracy = tested.accuracy
+    result = _result(prepared, folder, standing, accuracy)
+    facts = {
+        "trained on": f"{prepared.recipe.data.format}, {len(prepared.train)} texts",
+        "dev accuracy": f"{100 * result.dev_accuracy:.1f} %",
+    }
+    if accuracy is not None:
+        facts["test accuracy"] = f"{100 * accuracy:.1f} %"
+    Pipeline(model, prepared.word_ids).save_pretrained(folder, facts)
+    draw_curves(read_metrics(folder), folder / "curves.png")
+    write_whole(folder / RESULT, json.dumps(asdict(result), indent=2).encode())
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    remove_other_bests(folder, None)
+    accelerator.wait_for_everyone()
+    return result
+
+
+def _result(
+    prepared: Prepared, folder: Path, standing: Standing, test_accuracy: float | None
+) -> Result:
+    assert standing.best_epoch is not None
+    records = read_metrics(folder) if (folder / METRICS).exists() else []
+    speeds = [record["texts_per_second"] for record in records]
+    seconds = [record["seconds"] for record in records]
+    return Result(
+        prepared.recipe.model.aggregator.name,
+        prepared.recipe.training.seed,
+        standing.epoch,
+        standing.best_epoch,
+        standing.best_accuracy,
+        test_accuracy,
+        float(np.median(speeds)),
+        float(np.median(seconds)),
+    )

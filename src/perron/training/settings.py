@@ -1,0 +1,153 @@
+"""A recipe: everything that decides what a training run does."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import Field, ValidationError, model_validator
+
+from perron.data.ids import TextSettings
+from perron.data.settings import DataSettings
+from perron.errors import SettingsError
+from perron.models.settings import Count, ModelSettings, Settings
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class TrainingSettings(Settings):
+    """The loop. Where the paper is silent, its authors' released code decides."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    learning_rate: Positive = 3e-4
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.95  # every decay_steps, in a stair
+    decay_steps: Count = 500
+    learning_rate_floor: Annotated[float, Field(ge=0)] = 1e-5
+    l2: Annotated[float, Field(ge=0)] = 1e-6  # leaves out embeddings and biases
+    clip: Positive = 5.0  # norm of the gradient
+    batch_size: Count = 128
+    batch_size_low: Count = 16  # halved after an epoch without a new best, down to it
+    max_epochs: Count = 50
+    patience: Count = 7  # epochs without a new best
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on GPUs with it
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 120.0  # and after each epoch
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.batch_size_low > self.batch_size:
+            raise ValueError(
+                f"batch_size_low = {self.batch_size_low} is above batch_size = "
+                f"{self.batch_size}"
+            )
+        return self
+
+
+class Recipe(Settings):
+    """Data, text, word vectors, model and training."""
+
+    data: DataSettings
+    text: TextSettings = TextSettings()
+    vectors: tuple[str, ...] = ()  # sources of word vectors, put side by side
+    model: ModelSettings = ModelSettings()
+    training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="after")
+    def _kind_fits(self) -> Self:
+        if (self.model.kind == "pair") != (self.data.text_pair is not None):
+            raise ValueError(
+                "model.kind = 'pair' and data.text_pair go together: one is set, the "
+                "other is not"
+            )
+        return self
+
+    def to_toml(self) -> str:
+        """Return what `read_recipe` reads; what is not set is left out."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    folder = files("perron.recipes")
+    names = (Path(item.name) for item in folder.iterdir())
+    return sorted(name.stem for name in names if name.suffix == ".toml")
+
+
+def recipe_table(name: str) -> dict[str, Any]:
+    """Return the settings of a recipe as they stand in its file.
+
+    Args:
+        name: of a recipe that comes with the package, or the path of a TOML file.
+    """
+    if name in recipe_names():
+        text = (files("perron.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        path = Path(name)
+        if not path.is_file():
+            raise SettingsError(
+                f"no recipe {name!r}: give the path of a TOML file, or one of "
+                f"{', '.join(recipe_names())}"
+            )
+        text = path.read_text(encoding="utf-8")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{name}: {error}") from error
+
+
+def read_recipe(
+    table: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "settings"
+) -> Recipe:
+    """Check settings, with ``key=value`` overrides such as ``training.seed=3``."""
+    changed = dict(table)
+    for override in overrides:
+        changed = _overridden(changed, override)
+    try:
+        return Recipe.model_validate(changed)
+    except ValidationError as error:
+        raise SettingsError(_explained(error, where)) from error
+
+
+def _overridden(table: Mapping[str, Any], override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    if not equals or not all(key.split(".")):
+        raise SettingsError(
+            f"--set {override}: write key=value, as in training.learning_rate=1e-3"
+        )
+    return _with(table, key.split("."), _value(text))
+
+
+def _value(text: str) -> Any:
+    """Read a TOML value; what is none is a string without its quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _with(table: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = keys
+    if not rest:
+        return {**table, first: value}
+    inner = table.get(first, {})
+    if isinstance(inner, str):  # aggregator = "max" stands for {name = "max"}
+        inner = {"name": inner}
+    if not isinstance(inner, Mapping):
+        raise SettingsError(f"--set {'.'.join(keys)}: {first} has no settings inside")
+    return {**table, first: _with(inner, rest, value)}
+
+
+def _explained(error: ValidationError, where: str) -> str:
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        given = problem.get("input")
+        shown = "" if isinstance(given, Mapping | BaseException) else f" (is {given!r})"
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message, shown = "there is no such setting", ""
+        lines.append(
+            f"{where}: {key}: {message}{shown}" if key else f"{where}: {message}"
+        )
+    return "\n".join(lines)

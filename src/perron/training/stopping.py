@@ -1,0 +1,45 @@
+"""Being asked to stop: finish the batch, save, go."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from perron.errors import PerronError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(PerronError):
+    """Training was asked to stop, and saved first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; saved")
+        self.number = number
+
+
+class StopRequest:
+    """Remembers the signal that came, if one did."""
+
+    number: int = 0
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal; a second one of the same kind is not held back."""
+        self.number = number
+        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else _again)
+
+
+def _again(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def held_back_signals() -> Iterator[StopRequest]:
+    """Hold back SIGINT and SIGTERM inside the block, and tell of them."""
+    request = StopRequest()
+    before = {number: signal.signal(number, request.note) for number in SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
