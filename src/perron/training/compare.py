@@ -3,8 +3,7 @@
 import json
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from io import BytesIO
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +11,14 @@ import numpy as np
 
 from perron.errors import SettingsError
 from perron.files import write_whole
-from perron.training.run import PREDICTIONS, Result, train
+from perron.training.report import Line, draw, markdown
+from perron.training.run import Result, read_right, train
 from perron.training.settings import Recipe, read_recipe
 from perron.training.significance import paired_p_value
 from perron.training.watchers import Watcher
 
 REFERENCE = "centrality"
 SPEED_REFERENCE = "self-attention"
-
-
-@dataclass(frozen=True)
-class Line:
-    """What several seeds of one aggregator gave; accuracies in per cent.
-
-    Attributes:
-        aggregator: as it was asked for.
-        seeds: how many.
-        test_mean: mean test accuracy.
-        test_deviation: its standard deviation over the seeds; None for one seed.
-        dev_mean: mean dev accuracy.
-        p_value: of the difference to centrality; None where there is nothing to
-            compare with.
-        epoch_seconds: median time of an epoch's training.
-        time_ratio: to self-attention's, if that is there.
-    """
-
-    aggregator: str
-    seeds: int
-    test_mean: float
-    test_deviation: float | None
-    dev_mean: float
-    p_value: float | None
-    epoch_seconds: float
-    time_ratio: float | None
 
 
 def variant(recipe: Recipe, aggregator: str, seed: int) -> Recipe:
@@ -113,7 +87,12 @@ def compare(
             raise SettingsError("compare needs test data, and there is none")
         results[aggregator].append(result)
     lines = _summary(results, folder, seeds)
-    _write(lines, folder)
+    write_whole(
+        folder / "compare.json",
+        json.dumps([asdict(line) for line in lines], indent=2).encode(),
+    )
+    write_whole(folder / "compare.md", markdown(lines).encode())
+    draw(lines, folder / "compare.png")
     return lines
 
 
@@ -126,23 +105,21 @@ def run_folder(folder: Path, aggregator: str, seed: int) -> Path:
 def _summary(
     results: dict[str, list[Result]], folder: Path, seeds: Sequence[int]
 ) -> list[Line]:
-    predicted = {
-        name: np.stack([np.load(run_folder(folder, name, s) / PREDICTIONS) for s in seeds])
+    right = {
+        name: np.stack([read_right(run_folder(folder, name, seed)) for seed in seeds])
         for name in results
     }
-    labels = {name: np.load(run_folder(folder, name, seeds[0]) / LABELS) for name in results}
     seconds = {
         name: float(np.median([run.epoch_seconds for run in runs]))
         for name, runs in results.items()
     }
-    right = {name: predicted[name] == labels[name] for name in results}
+    base = seconds.get(SPEED_REFERENCE)
     lines = []
     for name, runs in results.items():
-        tests = np.array([100 * float(run.test_accuracy or 0) for run in runs])
+        tests = 100 * right[name].mean(1)
         p_value = None
         if name != REFERENCE and REFERENCE in results:
             p_value = paired_p_value(right[REFERENCE], right[name])
-        ratio = seconds.get(SPEED_REFERENCE)
         lines.append(
             Line(
                 name,
@@ -152,7 +129,7 @@ def _summary(
                 float(np.mean([100 * run.dev_accuracy for run in runs])),
                 p_value,
                 seconds[name],
-                None if ratio is None else seconds[name] / ratio,
+                None if base is None else seconds[name] / base,
             )
         )
     return lines

@@ -25,7 +25,7 @@ from perron.training.watchers import METRICS, Watcher, read_metrics
 
 SETTINGS = "settings.toml"
 RESULT = "result.json"
-PREDICTIONS = "test_predictions.npy"
+PREDICTIONS = "test_predictions.npz"
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,13 @@ def read_result(folder: Path) -> Result:
     return Result(**json.loads((folder / RESULT).read_text()))
 
 
+def read_right(folder: Path) -> np.ndarray:
+    """Return for each test example whether a run that is over got it right."""
+    with np.load(folder / PREDICTIONS, allow_pickle=False) as kept:
+        right: np.ndarray = kept["predicted"] == kept["expected"]
+    return right
+
+
 def read_settings(folder: Path) -> Recipe:
     """Read the effective settings of a run."""
     path = folder / SETTINGS
@@ -166,7 +173,8 @@ def _finish(
     accuracy = None
     if prepared.test is not None:
         tested = evaluate(model, prepared.test, accelerator.device)
-        np.save(folder / PREDICTIONS, tested.predicted, allow_pickle=False)
+        expected = prepared.test.labels
+        np.savez(folder / PREDICTIONS, predicted=tested.predicted, expected=expected)
         accuracy = tested.accuracy
     result = _result(prepared, folder, standing, accuracy)
     facts = {
