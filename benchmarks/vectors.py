@@ -65,7 +65,8 @@ def make_reader(name: str, path: str, count: int, wanted: int) -> Callable[[], o
         small = Path(folder, "small.txt")
         small.write_text("a 0.1\n")
         read_vectors(small, {"a"})  # code into memory
-    words = {word(number) for number in range(0, count, count // wanted)}
+    spread = range(0, count, count // wanted)[:wanted]
+    words = {word(number) for number in spread}
     return lambda: read_vectors(path, words)
 
 
@@ -80,7 +81,7 @@ def measure(path: Path, size: int, budget: float) -> list[dict]:
     """Return a row for each number of words, and one for gensim."""
     count = write_file(path, size)
     share = 1 if budget >= 400 else 10
-    cases = [("perron", count, 1), ("perron", min(WANTED, count // 20), 1)]
+    cases = [("perron", count, 1), ("perron", min(WANTED, count // 10), 1)]
     rows = []
     for name, words, part in [*cases, ("gensim", count, share)]:
         runs = [run(name, path, count, words // part)]

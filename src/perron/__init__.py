@@ -1,5 +1,7 @@
 """Pool a variable number of word vectors into one by eigenvector centrality."""
 
+from typing import TYPE_CHECKING, Any
+
 from perron.pooling import (
     Aggregator,
     CentralityPool,
@@ -14,6 +16,9 @@ from perron.pooling import (
 )
 from perron.solver import PowerResult, SolverInfo, power_method, stationary
 
+if TYPE_CHECKING:
+    from perron.pipeline import Pipeline, load
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -24,11 +29,27 @@ __all__ = [
     "IntraAttentionPool",
     "MaxPool",
     "MeanPool",
+    "Pipeline",
     "Pooled",
     "PowerResult",
     "PowerSettings",
     "SelfAttentionPool",
     "SolverInfo",
+    "load",
     "power_method",
     "stationary",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the extra ``train`` only when it is asked for."""
+    if name not in ("Pipeline", "load"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from perron import pipeline
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"perron.{name} needs {error.name}: pip install 'perron[train]'",
+            name=error.name,
+        ) from error
+    return getattr(pipeline, name)

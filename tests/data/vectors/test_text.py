@@ -134,6 +134,7 @@ DECIMALS = st.one_of(
 )
 @given(numbers=st.lists(DECIMALS, min_size=1, max_size=40))
 @example(numbers=["9007199254740993", "0.1", "1e22", "1e23", "123456789012345678e-22"])
+@example(numbers=["0.18972919136285783", "0.81619670987129217"])  # more than 2⁵³
 @example(numbers=["16777217", "1.1754943508222875e-38", "1e-45", "3.4028235e38"])
 def test_numbers_are_those_of_numpy(tmp_path, numbers):
     with np.errstate(over="ignore"):

@@ -23,9 +23,9 @@ def read_vectors(
 ) -> WordVectors:
     """Read the vectors of some words from a file of any size, as a stream.
 
-    Beside what is kept this takes some ten megabytes, and eight bytes or so a word to
-    recognise repeated ones: of a repeated word the first row counts. Rows keep the
-    order of the file.
+    Beside what is kept this takes some ten megabytes, up to 32 more while the matrix
+    grows, and about fifty bytes for each word kept, to recognise repeated ones: of a
+    repeated word the first row counts. Rows keep the order of the file.
 
     Args:
         source: GloVe text, word2vec text or binary, each plain, gzipped or in a zip

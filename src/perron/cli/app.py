@@ -1,0 +1,80 @@
+"""All commands together, and what happens when one fails."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from perron import __version__
+from perron.cli.compare import compare
+from perron.cli.console import say
+from perron.cli.data import data_app
+from perron.cli.encode import encode
+from perron.cli.evaluate import evaluate
+from perron.cli.info import info
+from perron.cli.predict import predict
+from perron.cli.train import train
+from perron.errors import PerronError, SettingsError
+
+app = typer.Typer(
+    name="perron",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (train, evaluate, compare, predict, encode, info):
+    app.command()(command)
+app.add_typer(data_app, name="data")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error came from.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show it."),
+    ] = False,
+) -> None:
+    """Pool words by centrality: train, compare and use text classifiers."""
+
+
+def run() -> None:
+    """Run the command that was typed; exit with 0, 1 (it failed) or 2 (misuse)."""
+    debug = "--debug" in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(arguments)
+    except PerronError as error:
+        if debug:
+            raise
+        say(f"[red]error:[/] {_escaped(str(error))}")
+        sys.exit(2 if isinstance(error, SettingsError) else _status(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Who read our output has had enough. Python would complain once more when it
+        # closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _status(error: PerronError) -> int:
+    """Return 128 + signal for a run that was asked to stop, as shells expect."""
+    signal = getattr(error, "number", None)
+    return 1 if signal is None else 128 + int(signal)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,18 @@
+"""Where commands speak: results to standard output, the rest to standard error."""
+
+import sys
+
+from rich.console import Console
+
+messages = Console(stderr=True, highlight=False, soft_wrap=True)
+results = Console(highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal something."""
+    messages.print(text)
+
+
+def is_watched() -> bool:
+    """Return if someone sees a progress bar move."""
+    return messages.is_terminal and sys.stderr.isatty()

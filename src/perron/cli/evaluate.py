@@ -1,0 +1,88 @@
+"""``perron evaluate``: how good a saved model is."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from perron.cli import options
+from perron.cli.console import results
+from perron.errors import SettingsError
+
+
+def evaluate(
+    model: options.Model,
+    data: options.Data = None,
+    part: Annotated[
+        str, typer.Option(help="train, dev or test, of the data it was trained on.")
+    ] = "test",
+    data_format: options.DataFormat = None,
+    text: options.Text = None,
+    text_pair: options.TextPair = None,
+    label: options.Label = None,
+    tokenised: options.Tokenised = False,
+    data_dir: options.DataDir = None,
+    skip_bad: options.SkipBad = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Test a model: accuracy, loss, and precision, recall and F1 of each class.
+
+    Examples:
+
+        perron evaluate runs/demo
+
+        perron evaluate runs/demo --data more.csv --text review --label stars
+    """
+    import sklearn.metrics
+
+    from perron.cli.choose import Asked
+    from perron.pipeline import load
+    from perron.training.evaluation import evaluate as run_evaluation
+    from perron.training.held_out import held_out_examples, other_examples
+
+    pipeline = load(model)
+    if data is None:
+        examples = held_out_examples(pipeline, model, part, data_dir)
+    else:
+        from perron.cli.choose import data_table
+
+        asked = Asked(
+            None, data, data_format, None, None, text, text_pair, label,
+            tokenised=tokenised,
+        )  # fmt: skip
+        table = data_table(asked) | {"skip_bad": skip_bad}
+        examples = other_examples(pipeline, table, data_dir)
+    if not len(examples):
+        raise SettingsError("there is nothing to test on")
+    found = run_evaluation(pipeline.model, examples)
+    report = sklearn.metrics.classification_report(
+        examples.labels,
+        found.predicted,
+        labels=range(len(pipeline.labels)),
+        target_names=pipeline.labels,
+        output_dict=True,
+        zero_division=0,
+    )
+    summary = {
+        "texts": len(examples),
+        "accuracy": found.accuracy,
+        "loss": found.loss,
+        "macro_f1": report["macro avg"]["f1-score"],
+        "classes": {name: report[name] for name in pipeline.labels},
+    }
+    if as_json:
+        typer.echo(json.dumps(summary))
+        return
+    results.print(
+        f"{len(examples):,} texts: accuracy {100 * found.accuracy:.2f} %, "
+        f"macro F1 {100 * summary['macro_f1']:.2f} %, loss {found.loss:.4f}"
+    )
+    table_ = Table("class", "texts", "precision", "recall", "F1")
+    for name in pipeline.labels:
+        row = report[name]
+        shares = [
+            f"{100 * row[key]:.1f}" for key in ("precision", "recall", "f1-score")
+        ]
+        table_.add_row(name, f"{row['support']:.0f}", *shares)
+    results.print(table_)

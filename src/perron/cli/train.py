@@ -1,0 +1,119 @@
+"""``perron train``: from a recipe or a file to a saved model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perron.cli import options
+from perron.cli.console import results, say
+from perron.errors import SettingsError
+
+
+def train(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="sst1, sst2, yelp2013, yelp2014, imdb, snli, demo; a file."
+        ),
+    ] = None,
+    data: options.Data = None,
+    dev_data: Annotated[str | None, typer.Option(help="As --data, for dev.")] = None,
+    test_data: Annotated[str | None, typer.Option(help="As --data, for test.")] = None,
+    data_format: options.DataFormat = None,
+    text: options.Text = None,
+    text_pair: options.TextPair = None,
+    label: options.Label = None,
+    split: Annotated[
+        str | None, typer.Option(help="Parts of --data, such as 0.8,0.1,0.1.")
+    ] = None,
+    documents: Annotated[
+        bool, typer.Option("--documents", help="Sentences first, then the document.")
+    ] = False,
+    tokenised: options.Tokenised = False,
+    data_dir: options.DataDir = None,
+    vectors: options.Vectors = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run [runs/RECIPE].")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the run in --out stopped.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    set_: options.Set = None,
+    skip_bad: options.SkipBad = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write its files too.")
+    ] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a model, and save the best epoch's in a folder.
+
+    Examples:
+
+        perron train demo
+
+        perron train sst2 --data-dir ~/data --vectors glove.840B.300d.zip
+
+        perron train --data reviews.csv --text review --label stars
+
+        perron train --resume --out runs/reviews
+    """
+    from perron.cli.choose import Asked, choose_recipe
+    from perron.cli.progress import ReadingBar, TrainingBar
+    from perron.cli.tell import tell_prepared
+    from perron.training.run import read_settings
+    from perron.training.run import train as run_training
+    from perron.training.stopping import Stopped
+    from perron.training.watchers import TensorBoard, Watcher
+
+    asked = Asked(
+        recipe=recipe,
+        data=data,
+        data_format=data_format,
+        dev_data=dev_data,
+        test_data=test_data,
+        text=text,
+        text_pair=text_pair,
+        label=label,
+        split=split,
+        documents=documents,
+        tokenised=tokenised,
+        skip_bad=skip_bad,
+        vectors=vectors,
+        seed=seed,
+        overrides=set_ or (),
+        data_dir=data_dir,
+    )
+    if resume and recipe is None and data is None:
+        if out is None:
+            raise SettingsError("--resume: say which run, with --out FOLDER")
+        chosen = read_settings(out)
+    else:
+        chosen = choose_recipe(asked)
+    folder = out or Path("runs") / asked.name
+    watchers: list[Watcher] = [] if quiet else [TrainingBar(chosen.training)]
+    if tensorboard:
+        folder.mkdir(parents=True, exist_ok=True)
+        watchers.append(TensorBoard(folder))
+    try:
+        result = run_training(
+            chosen,
+            folder,
+            resume=resume,
+            watchers=watchers,
+            on_prepared=None if quiet else tell_prepared,
+            vector_progress=None if quiet else ReadingBar(),
+        )
+    except Stopped:
+        say(f"Go on with: perron train --resume --out {folder}")
+        raise
+    test = ""
+    if result.test_accuracy is not None:
+        test = f", test {100 * result.test_accuracy:.2f} %"
+    results.print(
+        f"best epoch {result.best_epoch + 1} of {result.epochs}: "
+        f"dev {100 * result.dev_accuracy:.2f} %{test}"
+    )
+    if not quiet:
+        say(f'Saved in {folder}. Try: perron predict {folder} "..."')
