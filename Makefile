@@ -5,6 +5,9 @@ RUN := $(VENV)/bin
 # An environment variable, so that the constraints reach build environments too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# torch's threads spin while they wait for each other, which is slow on a machine that
+# does something else too.
+CALM := GOMP_SPINCOUNT=1000
 
 .DEFAULT_GOAL := help
 
@@ -13,18 +16,18 @@ help: ## list the targets
 
 setup: $(VENV)/.dev ## make .venv with everything that tests, checks and benchmarks need
 
-demo: $(VENV)/.demo ## train three poolings on real sentences, show what words weigh
-	$(RUN)/python examples/word_weights.py
+demo: $(VENV)/.demo ## train four poolings on real sentences, show what words weigh
+	$(CALM) $(RUN)/python examples/demo.py
 
 test: $(VENV)/.dev ## run the tests
-	$(RUN)/python -m pytest -m "not slow" $(ARGS)
+	$(CALM) $(RUN)/python -m pytest -m "not slow" $(ARGS)
 
 check: $(VENV)/.dev ## lint, formatting and types
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-BENCHMARKS = solver pair_scores pooling training_step length
+BENCHMARKS = solver pair_scores pooling training_step length vectors
 
 bench: $(VENV)/.dev ## run the benchmarks, write docs/benchmarks.md (a quarter of an hour)
 	$(RUN)/python benchmarks/import_time.py
@@ -43,11 +46,11 @@ $(VENV)/bin/python:
 # torch first and alone, so that nothing else can ask for another one.
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(RUN)/python -m pip install -q torch
-	$(RUN)/python -m pip install -q -e '.[demo]'
+	$(RUN)/python -m pip install -q -e '.[train,demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(RUN)/python -m pip install -q -e '.[demo,dev]'
+	$(RUN)/python -m pip install -q -e '.[train,demo,dev]'
 	@touch $@
 
 .PHONY: help setup demo test check bench clean

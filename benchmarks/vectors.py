@@ -88,7 +88,8 @@ def measure(path: Path, size: int, budget: float) -> list[dict]:
         while len(runs) < 3 and sum(seconds for seconds, _ in runs) < budget / 10:
             runs.append(run(name, path, count, words // part))
         seconds = part * min(seconds for seconds, _ in runs)
-        row = {"reader": name, "words": words, "seconds": seconds}
+        row = {"megabytes": size // 10**6, "reader": name, "words": words}
+        row["seconds"] = seconds
         row["MB/s"] = path.stat().st_size / 1e6 / seconds
         row["kept"] = kept_megabytes(words)
         row["above"] = part * max(peak for _, peak in runs) - row["kept"]

@@ -29,9 +29,14 @@ TABLES = {
     "pooling": (["texts", "words", "lengths"], ["way", "milliseconds", "ratio"]),
     "training_step": (["shape"], ["way", "milliseconds", "ratio"]),
     "length": (["connectivity"], ["words", "milliseconds", "peak"]),
+    "vectors": (
+        ["megabytes"],
+        ["reader", "words", "seconds", "MB/s", "kept", "above"],
+    ),
 }
 
 STYLES = {"ratio": ".2f", "milliseconds": ".1f", "kilobytes": ".0f", "peak": ".0f"}
+STYLES |= {"seconds": ".2f", "MB/s": ".0f", "kept": ".0f", "above": ".0f"}
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#777777"]
 

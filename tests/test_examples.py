@@ -8,27 +8,42 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = {"word_weights.py": ["--epochs", "1"]}
 
 
-def test_the_readmes_code_runs():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) >= 2
-    code = "\n".join(blocks)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Return the folder in which a quick demo left its model, and what it said."""
+    folder = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, ROOT / "examples" / "demo.py", "--epochs", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert run.returncode == 0, run.stderr
+    return folder, run.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+def test_the_code_on_a_page_runs(page, demo):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    assert blocks
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        capture_output=True,
+        text=True,
+        cwd=demo[0],
+    )
     assert run.returncode == 0, run.stderr
 
 
-def test_every_example_is_listed_here():
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
+def test_every_example_is_tested_here():
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"demo.py"}
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_runs(name):
-    command = [sys.executable, ROOT / "examples" / name, *EXAMPLES[name]]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "centrality" in run.stdout
+def test_the_demo_compares_shows_and_saves(demo):
+    folder, told = demo
+    for name in ("centrality", "self-attention", "max", "mean"):
+        assert name in told
+    assert "gorgeous" in told
+    assert "perron predict runs/demo" in told
+    assert (folder / "runs/demo/model.safetensors").exists()
 
 
 CONCLUSIONS = {

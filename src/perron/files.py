@@ -1,6 +1,8 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and folders that one process has at a time."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from perron.errors import DataError
@@ -21,9 +23,39 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise DataError(
-            f"could not be written ({error.strerror}); "
+            f"could not be written ({error.strerror or error}); "
             "what was there before is as it was. Make room or choose another folder",
             path,
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those that it is in, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot be made a folder ({error.strerror})", path) from error
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what a killed process left of files that it was writing."""
+    for path in folder.glob(".*.part"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder; the lock goes when its holder does."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataError("another process is at work in it", folder) from error
+        yield

@@ -6,10 +6,11 @@ import sys
 
 def main() -> None:
     """Run the command line; a missing extra is said in one line."""
-    # Threads that wait for each other without spinning: on a machine that does
-    # something else too, spinning threads made an LSTM ten times slower. Has to be set
-    # before torch is imported, and is left alone if the user set it.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # torch's threads spin while they wait for each other. On a machine that does
+    # something else too that made an LSTM ten times slower; not to spin at all made it
+    # twice as slow on a quiet one. So: a little. Read when torch is imported.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         from perron.cli.app import run
     except ModuleNotFoundError as error:

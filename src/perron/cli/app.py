@@ -5,6 +5,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from perron import __version__
 from perron.cli.compare import compare
@@ -29,10 +30,11 @@ for command in (train, evaluate, compare, predict, encode, info):
 app.add_typer(data_app, name="data")
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         typer.echo(__version__)
         raise typer.Exit
+    return asked
 
 
 @app.callback()
@@ -54,11 +56,6 @@ def run() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         app(arguments)
-    except PerronError as error:
-        if debug:
-            raise
-        say(f"[red]error:[/] {_escaped(str(error))}")
-        sys.exit(2 if isinstance(error, SettingsError) else _status(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -66,15 +63,16 @@ def run() -> None:
         # closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except (PerronError, OSError) as error:
+        if debug:
+            raise
+        say(f"[red]error:[/] {escape(str(error))}")
+        sys.exit(_status(error))
 
 
-def _status(error: PerronError) -> int:
-    """Return 128 + signal for a run that was asked to stop, as shells expect."""
+def _status(error: Exception) -> int:
+    """Return 2 for misuse, 128 + signal for a run that was stopped, as shells do."""
+    if isinstance(error, SettingsError):
+        return 2
     signal = getattr(error, "number", None)
     return 1 if signal is None else 128 + int(signal)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

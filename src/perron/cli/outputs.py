@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from perron.errors import DataError, SettingsError
 
@@ -21,6 +21,16 @@ _BY_SUFFIX = {
 }
 
 
+class TextSink(Protocol):
+    """What text can be written to."""
+
+    def write(self, text: str, /) -> object:
+        """Take some text."""
+
+    def flush(self) -> object:
+        """Pass on what was taken."""
+
+
 class Writer(Protocol):
     """Writes rows that all have the same columns."""
 
@@ -31,7 +41,7 @@ class Writer(Protocol):
 class JsonLines:
     """An object a line."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: TextSink) -> None:
         self._file = file
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -43,7 +53,7 @@ class JsonLines:
 class Csv:
     """Columns by name; what a row nests gets a column for each part."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: TextSink) -> None:
         self._writer = csv.writer(file)
         self._begun = False
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from perron.cli import options
-from perron.cli.console import results, say
+from perron.cli.console import is_first, results, say
 from perron.errors import SettingsError
 
 
@@ -108,6 +108,8 @@ def train(
     except Stopped:
         say(f"Go on with: perron train --resume --out {folder}")
         raise
+    if not is_first():
+        return
     test = ""
     if result.test_accuracy is not None:
         test = f", test {100 * result.test_accuracy:.2f} %"

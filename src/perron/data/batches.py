@@ -38,9 +38,8 @@ class Examples:
             _sizes(self._rows, name) for name in ("ids", "pair_ids") if name in columns
         ]
         self.sizes: np.ndarray = sum(sizes[1:], sizes[0])
-        self.labels: np.ndarray = self._rows.data.column("label").to_numpy()
-        if dataset._indices is not None:
-            self.labels = np.asarray(dataset.with_format("numpy")["label"])
+        labels: pa.Table = self._rows.select_columns(["label"])[:]
+        self.labels: np.ndarray = labels.column("label").to_numpy()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -80,11 +79,11 @@ def _tensor(array: Any) -> Tensor:
 
 
 def _sizes(rows: Dataset, name: str) -> np.ndarray:
-    parts = [
+    lengths = [
         batch.column(name).combine_chunks().value_lengths().to_numpy()
         for batch in rows.select_columns([name]).iter(10_000)
     ]
-    return np.concatenate(parts).astype(np.int64)
+    return np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
 def epoch_batches(

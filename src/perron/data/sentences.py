@@ -9,7 +9,7 @@ from typing import Any
 Span = tuple[int, int]
 
 # Where a new sentence begins in any case: line breaks, those of web pages too.
-_BREAK = re.compile(r"(?:\s*(?:<br\s*/?>|\n)\s*)+", re.IGNORECASE)
+_BREAK = re.compile(r"<br\s*/?>|[\r\n]", re.IGNORECASE)
 
 
 def split_sentences(texts: Sequence[str], mark: str | None = None) -> list[list[Span]]:

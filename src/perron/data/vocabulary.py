@@ -1,10 +1,12 @@
 """Which words the training texts have, and which of them a model knows."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from datasets import Dataset
+from tokenizers import Tokenizer
 from tokenizers.trainers import WordLevelTrainer
 
 from perron.data.settings import DataSettings
@@ -22,21 +24,15 @@ def count_words(
     Goes through the batches twice, so they must be there a second time: once to find
     the words and once to count them, both inside `tokenizers`, on all cores.
     """
-    tokenizer = untrained({UNKNOWN: 0}, case)
-    if tokenised:
-        tokenizer.pre_tokenizer = at_blanks()
-    trainer = WordLevelTrainer(
-        vocab_size=2**31 - 1, special_tokens=[UNKNOWN], show_progress=False
-    )
+    tokenizer = _tokenizer(case, tokenised)
+    trainer = WordLevelTrainer(vocab_size=2**31 - 1, show_progress=False)
     tokenizer.train_from_iterator(map(list, batches), trainer)
-    rows = tokenizer.get_vocab()
-    counts = np.zeros(len(rows), np.int64)
+    counts: Counter[int] = Counter()
     for batch in batches:
-        encoded = tokenizer.encode_batch_fast(list(batch), add_special_tokens=False)
-        ids = [np.asarray(encoding.ids, np.int64) for encoding in encoded]
-        counts += np.bincount(np.concatenate(ids), minlength=len(rows))
-    ordered = sorted(rows, key=lambda word: (-counts[rows[word]], word))
-    return {word: int(counts[rows[word]]) for word in ordered if word != UNKNOWN}
+        for encoding in tokenizer.encode_batch_fast(list(batch)):
+            counts.update(encoding.ids)
+    by_word = {word: counts[row] for word, row in tokenizer.get_vocab().items()}
+    return dict(sorted(by_word.items(), key=lambda item: (-item[1], item[0])))
 
 
 def dataset_counts(
@@ -47,17 +43,28 @@ def dataset_counts(
     texts = _Texts(dataset, columns, settings.sentence_mark)
     facts = {
         "counts of": dataset._fingerprint,
-        "case": case,
-        "tokenised": settings.tokenised,
+        "by": _tokenizer(case, settings.tokenised).to_str(),
         "sentence_mark": settings.sentence_mark,
     }
-    rows = (
-        {"word": word, "count": count}
-        for word, count in count_words(texts, case, settings.tokenised).items()
-    )
     schema = pa.schema({"word": pa.string(), "count": pa.int64()})
+    rows = _counted(texts, case, settings.tokenised)
     kept = stored(rows, schema, key_of(facts)).to_dict()
     return dict(zip(kept["word"], kept["count"], strict=True))
+
+
+def _counted(
+    texts: Iterable[Sequence[str]], case: Case, tokenised: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the counts as rows; nothing is counted before the first is drawn."""
+    for word, count in count_words(texts, case, tokenised).items():
+        yield {"word": word, "count": count}
+
+
+def _tokenizer(case: Case, tokenised: bool) -> Tokenizer:
+    tokenizer = untrained({UNKNOWN: 0}, case)
+    if tokenised:
+        tokenizer.pre_tokenizer = at_blanks()
+    return tokenizer
 
 
 def choose_vocabulary(

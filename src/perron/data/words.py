@@ -22,32 +22,35 @@ _PLAIN = [
     (Regex(r"(?i)-LCB-"), "{"),
     (Regex(r"(?i)-RCB-"), "}"),
     (Regex(r"\\(?=[/*])"), ""),
-    (Regex(r"``|''|[“”„«»]"), '"'),
-    (Regex(r"[\u2018\u2019\u201B]"), "'"),
+    (Regex(r"[`\u00B4\u2018\u2019\u201B]"), "'"),
+    (Regex(r"''|[“”„«»]"), '"'),
     (Regex(r"(?i)<br\s*/?>"), " "),
 ]
 
-_MARKS = re.compile(r"-[LR][RSC]B-|``|''", re.IGNORECASE)
+# Those of them that are several characters and become one.
+_LONG_MARK = re.compile(
+    r"-[LR][RSC]B-|\\[/*]|['`\u00B4\u2018\u2019\u201B]{2}", re.IGNORECASE
+)
 
 # What one word is, the first alternative that fits. As the Penn Treebank has it: "n't"
 # and "'s" are words, "can't" is "ca n't", each mark is a word, and so is "..." or "--".
 _WORD = "|".join(
     [
-        r"https?://\S+",
-        r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+        r"(?i:https?://|www\.)[^\s<>\"]*[\w/]",
+        r"(?<![\w.+-])\w[\w.+-]*@[\w-]+(?:\.[\w-]+)+",
         r"(?i:can)(?=(?i:not)\b)",
-        r"(?:\p{L}\.){2,}",  # U.S.
-        r"(?i:mr|mrs|ms|dr|jr|sr|st|vs|etc|prof)\.",
+        r"(?:\p{L}\.){2,}(?!\p{L})(?:-\w+)*",  # U.S., U.S.-born
+        r"(?i:mr|mrs|ms|dr|jr|sr|st|vs|etc|prof|ph\.d|inc|bros|sept)\.(?!\.)",
         r"(?<![\w'])[b-hj-zB-HJ-Z]\.(?=\s+\w)",  # an initial
         r"'\d0s\b",
-        r"\d+(?:[.,:/]\d+)*(?!-?\w)",
         r"\w+?(?=(?i:n't)\b)",
         r"(?i:n't)\b",
         r"'(?i:s|m|d|re|ve|ll|em|til|tis|twas)\b",
-        r"\w+(?:[-.&]\w+|'(?!(?i:s|m|d|re|ve|ll)\b)\w+)*",
+        r"'(?i:n)\b'?",  # rock 'n' roll
+        r"\w+(?:[-.&/]\w+|(?<=\d)[,:](?=\d)\w+|'(?!(?i:s|m|d|re|ve|ll)\b)\w+)*",
         r"\.{2,}",
         r"-{2,}",
-        r"\S",
+        r"(?!\s)\X",  # a mark, or an emoji with what changes it
     ]
 )
 
@@ -97,11 +100,17 @@ class WordTokenizer:
         """Return the words of a text as they stand in it, with their places."""
         tokenizer = self._tokenised if tokenised else self._raw
         encoding = tokenizer.encode(text, add_special_tokens=False)
-        # A mark that was replaced is said to stand at its last character.
-        starts = {mark.end(): mark.start() for mark in _MARKS.finditer(text)}
+        # To `tokenizers`, a long mark stands at its last character and an accented
+        # letter without the accent that follows it.
+        starts = {mark.end() - 1: mark.start() for mark in _LONG_MARK.finditer(text)}
+        begins = [starts.get(start, start) for start, _ in encoding.offsets]
+        limits = [*begins, len(text)][1:]
         words = []
-        for row, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            begin = starts.get(end, start)
+        for row, begin, (_, end), limit in zip(
+            encoding.ids, begins, encoding.offsets, limits, strict=True
+        ):
+            while end < limit and not text[end].isspace() and text[end] != "<":
+                end += 1
             words.append(Word(text[begin:end], row, begin, end))
         return words
 
@@ -113,18 +122,21 @@ class WordTokenizer:
     def load(cls, path: Path) -> "WordTokenizer":
         """Read a tokenizer.json."""
         try:
-            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+            tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise DataError("is missing: no text can be read without it", path) from (
-                error
-            )
+            problem = "is missing: no text can be read without it"
+            raise DataError(problem, path) from error
         except Exception as error:  # tokenizers raises nothing more special
             raise DataError(f"is no tokenizer: {error}", path) from error
+        if tokenizer.token_to_id(UNKNOWN) != 0:
+            raise DataError(f"is no tokenizer of words: {UNKNOWN} is not id 0", path)
+        return cls(tokenizer)
 
 
 def at_blanks() -> pre_tokenizers.PreTokenizer:
     """Split tokenised text; a no-break space is part of a word, as in SST's "8 1/2"."""
-    return pre_tokenizers.Split(Regex(r"[ \t\r\n]+"), behavior="removed")
+    word = Regex(r"\S[^ \t\r\n]*")
+    return pre_tokenizers.Split(word, behavior="removed", invert=True)
 
 
 def untrained(vocabulary: dict[str, int], case: Case) -> Tokenizer:

@@ -19,7 +19,7 @@ class Graph:
     Attributes:
         nodes: as they stand in the text.
         places: begin and end of each node in the text, in characters.
-        weights: what each weighs; they sum to one. None for an aggregator without.
+        weights: what share of the whole each weighs. None for an aggregator without.
         edges: ``edges[i][j]`` from node j to node i. None for an aggregator without.
     """
 
@@ -119,10 +119,15 @@ def _graph(
 ) -> Graph:
     """Cut one text out of flat weights and padded edges."""
     count = len(nodes)
-    weights = _listed(pooled.weights, slice(start, start + count))
-    edges = None if pooled.edges is None else pooled.edges[text, :count, :count]
-    return Graph(nodes, places, weights, None if edges is None else edges.tolist())
+    weights = edges = None
+    if pooled.weights is not None:
+        weights = _shares(pooled.weights[start : start + count])
+    if pooled.edges is not None:
+        edges = pooled.edges[text, :count, :count].tolist()
+    return Graph(nodes, places, weights, edges)
 
 
-def _listed(values: Tensor | None, part: slice) -> list[float] | None:
-    return None if values is None else values[part].tolist()
+def _shares(weights: Tensor) -> list[float]:
+    """Let them sum to one, which weights of unit length (``norm="l2"``) do not."""
+    exact = weights.double()
+    return (exact / exact.sum()).tolist()

@@ -28,6 +28,8 @@ class BiLSTMEncoder(Encoder):
             dropout: between layers.
         """
         super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers must be at least 1, but came as {layers}")
         self.out_dim = 2 * hidden
         self.dropout = nn.Dropout(dropout)
         widths = [dim] + [2 * hidden] * (layers - 1)

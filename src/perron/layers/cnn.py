@@ -35,7 +35,7 @@ class CNNEncoder(Encoder):
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        words = states.masked_fill(~mask.unsqueeze(-1), 0).mT  # (B, E, N)
+        words = states.mT  # (B, E, N)
         maps = []
         for width, convolution in zip(self.widths, self.convolutions, strict=True):
             before = (width - 1) // 2

@@ -36,27 +36,30 @@ class Encoder(nn.Module, ABC):
             lengths: (B), the number of words of each text, for flat states.
         """
         if lengths is not None:
-            counts = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-            if states.ndim != 2 or sum(counts) != len(states):
-                raise ValueError(
-                    f"lengths add up to {sum(counts)} words, but the flat states came "
-                    f"with shape {tuple(states.shape)}"
-                )
-            return self._encode_flat(states, counts)
+            if mask is not None:
+                raise ValueError("flat states have no padding: leave out the mask")
+            return self._encode_flat(states, _check_lengths(states, lengths))
         if states.ndim != 3:
             raise ValueError(
                 f"states must have shape (B, N, E), but came as {tuple(states.shape)}; "
                 "flat states need lengths"
             )
+        if not states.numel():
+            return states.new_zeros(*states.shape[:2], self.out_dim)
         if mask is None:
             mask = states.new_ones(states.shape[:2], dtype=torch.bool)
-        return self.encode(states, mask)
+            return self.encode(states, mask)
+        _check_mask(states, mask)
+        return self.encode(states.masked_fill(~mask.unsqueeze(-1), 0), mask)
 
     @abstractmethod
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        """Encode texts whose words come first in their rows."""
+        """Encode texts whose words come first in their rows, with zeros behind them.
+
+        There is at least one text, and one cell in a row; a text may have no words.
+        """
 
     def _encode_flat(self, states: Tensor, lengths: list[int]) -> Tensor:
         if not len(states):
@@ -72,6 +75,30 @@ class Encoder(nn.Module, ABC):
             mask = (torch.arange(shape[1]) < sizes.unsqueeze(1)).to(states.device)
             encoded.append(self.encode(part.unflatten(0, shape), mask).flatten(0, 1))
         return take(torch.cat(encoded), cells, words)
+
+
+def _check_lengths(states: Tensor, lengths: Tensor | Sequence[int]) -> list[int]:
+    """Return the lengths as a list; refuse what does not fit the states."""
+    counts = torch.as_tensor(lengths).tolist()
+    if not all(isinstance(count, int) and count >= 0 for count in counts):
+        raise ValueError(f"lengths must be whole numbers from 0, but came as {counts}")
+    if states.ndim != 2 or sum(counts) != len(states):
+        raise ValueError(
+            f"lengths add up to {sum(counts)} words, but the flat states came "
+            f"with shape {tuple(states.shape)}"
+        )
+    return counts
+
+
+def _check_mask(states: Tensor, mask: Tensor) -> None:
+    if mask.dtype != torch.bool or mask.shape != states.shape[:2]:
+        raise ValueError(
+            f"mask must be bool of shape {tuple(states.shape[:2])}, but came as "
+            f"{mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    # A value that is looked at here cannot be traced.
+    if not torch.compiler.is_compiling() and (mask[:, 1:] > mask[:, :-1]).any():
+        raise ValueError("words must come first in each row of the mask")
 
 
 class NoEncoder(Encoder):

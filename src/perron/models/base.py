@@ -2,7 +2,7 @@
 
 from abc import ABC
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class Classifier(nn.Module, ABC):
         save_folder(Path(folder), self.config, self.state_dict())
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
+    def from_pretrained(cls, folder: str | Path) -> "Classifier":
         """Read what `save_pretrained` wrote; runs no code from the folder."""
         model = cls(read_config(Path(folder)))
         load_weights(model, Path(folder))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from perron.errors import DataError
-from perron.files import write_whole
+from perron.files import make_folder, write_whole
 from perron.models.settings import ModelConfig
 
 CONFIG = "config.json"
@@ -20,7 +20,7 @@ WEIGHTS = "model.safetensors"
 
 def save_folder(folder: Path, config: ModelConfig, state: Mapping[str, Tensor]) -> None:
     """Write both files; the configuration last, as it makes the folder a model."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tensors = {
         name: tensor.detach().cpu().contiguous() for name, tensor in state.items()
     }
@@ -36,8 +36,8 @@ def read_config(folder: Path) -> ModelConfig:
         return ModelConfig.model_validate(content.get("model"))
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"model.{key}: {first['msg']}", folder / CONFIG) from error
+        key = ".".join(str(part) for part in ("model", *first["loc"]))
+        raise DataError(f"{key}: {first['msg']}", folder / CONFIG) from error
 
 
 def _read_json(folder: Path) -> dict[str, Any]:
@@ -52,6 +52,9 @@ def _read_json(folder: Path) -> dict[str, Any]:
         raise DataError(f"is no JSON: {error}", path) from error
     if not isinstance(content, dict) or content.get("format") != "perron-1":
         raise DataError("does not describe a Perron model (format perron-1)", path)
+    unknown = sorted(set(content) - {"format", "model"})
+    if unknown:
+        raise DataError(f"{unknown[0]}: no such key in format perron-1", path)
     return content
 
 

@@ -171,3 +171,9 @@ class ModelConfig(Settings):
     labels: Annotated[tuple[str, ...], Field(min_length=2)]
     max_words: Count = 50  # of a text, or of a sentence of a document
     max_sentences: Count = 40  # of a document
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> "ModelConfig":
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels must differ, but came as {self.labels}")
+        return self

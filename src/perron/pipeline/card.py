@@ -46,9 +46,13 @@ _PAIR = 'model.predict(["..."], ["..."])'
 
 
 def _table(rows: Mapping[str, object]) -> list[str]:
-    cells = {key: str(value).replace("|", "\\|") for key, value in rows.items()}
     return [
         "| | |",
         "|---|---|",
-        *(f"| {key} | {value} |" for key, value in cells.items()),
+        *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows.items()),
     ]
+
+
+def _cell(value: object) -> str:
+    """Keep a bar or a line break, as a label may have, from ending the cell."""
+    return " ".join(str(value).split()).replace("|", "\\|")

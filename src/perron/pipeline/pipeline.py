@@ -1,6 +1,7 @@
 """A trained model and its words together: texts in, labels and vectors out."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ from torch import Tensor
 from perron.data.batches import batches_in_order, inputs_of
 from perron.data.ids import WordIds
 from perron.data.words import WordTokenizer
+from perron.errors import DataError
 from perron.explain import Explanation, explain
-from perron.files import write_whole
+from perron.files import make_folder, write_whole
 from perron.models import Classifier, PairClassifier, load_model
 from perron.pipeline.card import model_card
 
@@ -68,24 +70,20 @@ class Pipeline:
         _check(texts, None, False)
         model, word_ids = self.model, self.word_ids
         if isinstance(model, PairClassifier):
-            single = WordIds(
-                word_ids.tokenizer,
-                "text",
-                word_ids.max_words,
-                word_ids.max_sentences,
-                word_ids.tokenised,
-            )
+            single = replace(word_ids, kind="text")
             width = model.aggregator.out_dim
 
-            def vectors(inputs: dict[str, Tensor]) -> Tensor:
-                return model.pool(inputs["ids"], lengths=inputs["lengths"]).vector
+            def pooled(inputs: dict[str, Tensor]) -> Tensor:
+                return model.pool(
+                    inputs["ids"], lengths=inputs["lengths"]
+                ).vector.float()
 
-            return self._run(vectors, texts, None, batch_size, width, single)
+            return self._run(pooled, texts, None, batch_size, width, single)
 
-        def pooled(inputs: dict[str, Tensor]) -> Tensor:
+        def vectors(inputs: dict[str, Tensor]) -> Tensor:
             return model(**inputs).vector.float()
 
-        return self._run(pooled, texts, None, batch_size, model.vector_dim)
+        return self._run(vectors, texts, None, batch_size, model.vector_dim)
 
     def explain(self, text: str, pair: str | None = None) -> Explanation:
         """Return the prediction for one text with its words, weights and edges."""
@@ -102,6 +100,8 @@ class Pipeline:
         word_ids: WordIds | None = None,
     ) -> np.ndarray:
         """Compute a row for each text, in batches of texts of like length."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, but came as {batch_size}")
         device = next(self.model.parameters()).device
         results = np.empty((len(texts), width), np.float32)
         self.model.eval()
@@ -132,7 +132,7 @@ class Pipeline:
             facts: for the card, as a table: data, accuracy.
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_whole(folder / TOKENIZER, self.word_ids.tokenizer.to_json().encode())
         write_whole(folder / CARD, model_card(self.model.config, facts or {}).encode())
         self.model.save_pretrained(folder)
@@ -142,7 +142,15 @@ class Pipeline:
         """Read what `save_pretrained` wrote. Nothing in the folder is run as code."""
         model = load_model(folder)
         config = model.config
-        tokenizer = WordTokenizer.load(Path(folder) / TOKENIZER)
+        path = Path(folder) / TOKENIZER
+        tokenizer = WordTokenizer.load(path)
+        words = len(tokenizer.words)
+        if words != config.vocabulary:
+            raise DataError(
+                f"has {words} words, but the model has {config.vocabulary}: "
+                "it belongs to another one",
+                path,
+            )
         word_ids = WordIds(
             tokenizer, config.settings.kind, config.max_words, config.max_sentences
         )
@@ -163,9 +171,13 @@ def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> 
         raise ValueError("this model is for single texts: leave out the pairs")
     if pairs is not None and len(pairs) != len(texts):
         raise ValueError(f"{len(texts)} texts, but {len(pairs)} pairs")
-    for name, given in (("text", texts), ("pair", pairs or ())):
+    for name, given in (("text", texts), ("pair", () if pairs is None else pairs)):
         for row, text in enumerate(given):
             if not isinstance(text, str):
                 raise ValueError(
                     f"{name} {row} must be a string, but came as {type(text)}"
                 )
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{name} {row} is not Unicode: {error}") from error

@@ -1,6 +1,7 @@
 """The whole training loop."""
 
 import math
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,22 +129,22 @@ class Loop:
                 f"the loss became {total} at step {self.standing.step}: try a lower "
                 "training.learning_rate or training.clip"
             )
-        return total, round(good), round(stop)
+        return total, good, stop
 
-    def _total(self, told: torch.Tensor, stop: int) -> tuple[float, float, float]:
+    def _total(self, told: torch.Tensor, stop: int) -> tuple[float, int, int]:
         """Sum over processes; any process's signal stops all, at the same step."""
-        if self.accelerator.num_processes == 1:
-            return told[0].item(), told[1].item(), stop
-        asked = torch.tensor([float(stop)], dtype=told.dtype, device=told.device)
-        summed = self.accelerator.reduce(torch.cat([told, (asked > 0).to(told)]), "sum")
-        return summed[0].item(), summed[1].item(), stop or (15 if summed[2] > 0 else 0)
+        if self.accelerator.num_processes > 1:
+            told = torch.cat([told, told.new_tensor([stop > 0])])
+            told = self.accelerator.reduce(told, "sum")
+            stop = stop or (signal.SIGTERM if told[2] > 0 else 0)
+        return told[0].item(), round(told[1].item()), int(stop)
 
     def _agree(self, due: bool) -> bool:
         """Let the main process decide."""
         if self.accelerator.num_processes == 1:
             return due
         answer = torch.tensor([float(due and self.accelerator.is_main_process)])
-        return self.accelerator.reduce(answer.to(self.accelerator.device), "sum") > 0
+        return bool(self.accelerator.reduce(answer.to(self.accelerator.device)) > 0)
 
     def _end_epoch(self) -> None:
         standing, settings = self.standing, self.settings

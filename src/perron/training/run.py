@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from perron.errors import PerronError, SettingsError
-from perron.files import write_whole
+from perron.files import locked, remove_parts, write_whole
 from perron.pipeline import Pipeline
 from perron.training.checkpoints import CHECKPOINT, best_path, remove_other_bests
 from perron.training.curves import draw_curves
@@ -90,15 +91,17 @@ def train(
     accelerator.wait_for_everyone()
     if resume and (folder / RESULT).exists():
         return read_result(folder)
-    with accelerator.main_process_first():
-        prepared = prepare(recipe, root, vector_progress)
-    if accelerator.is_main_process:
-        _settle(prepared.recipe, folder, resume)
-        if on_prepared is not None:
-            on_prepared(prepared)
-    loop = Loop(prepared, folder, accelerator, watchers)
-    standing = loop.run()
-    return _finish(prepared, folder, accelerator, standing)
+    with locked(folder) if accelerator.is_main_process else nullcontext():
+        if accelerator.is_main_process:
+            remove_parts(folder)
+        with accelerator.main_process_first():
+            prepared = prepare(recipe, root, vector_progress)
+        if accelerator.is_main_process:
+            _settle(prepared.recipe, folder, resume)
+            if on_prepared is not None:
+                on_prepared(prepared)
+        standing = Loop(prepared, folder, accelerator, watchers).run()
+        return _finish(prepared, folder, accelerator, standing)
 
 
 def read_result(folder: Path) -> Result:

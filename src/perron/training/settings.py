@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, ValidationError, model_validator
@@ -35,7 +35,7 @@ class TrainingSettings(Settings):
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 120.0  # and after each epoch
 
     @model_validator(mode="after")
-    def _bounds(self) -> Self:
+    def _bounds(self) -> "TrainingSettings":
         if self.batch_size_low > self.batch_size:
             raise ValueError(
                 f"batch_size_low = {self.batch_size_low} is above batch_size = "
@@ -54,7 +54,7 @@ class Recipe(Settings):
     training: TrainingSettings = TrainingSettings()
 
     @model_validator(mode="after")
-    def _kind_fits(self) -> Self:
+    def _kind_fits(self) -> "Recipe":
         if (self.model.kind == "pair") != (self.data.text_pair is not None):
             raise ValueError(
                 "model.kind = 'pair' and data.text_pair go together: one is set, the "

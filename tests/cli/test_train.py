@@ -1,0 +1,169 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cli.conftest import TINY
+
+from perron.training.settings import recipe_names
+
+
+def test_a_csv_becomes_a_model_with_one_command(perron, model):
+    assert {path.name for path in model.iterdir()} >= {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "README.md",
+        "settings.toml",
+        "metrics.jsonl",
+        "result.json",
+        "curves.png",
+    }
+    assert not list(model.glob("checkpoint*")) + list(model.glob("best-*"))
+    records = (model / "metrics.jsonl").read_text().splitlines()
+    assert len(records) == json.loads((model / "result.json").read_text())["epochs"]
+    assert "test accuracy" in (model / "README.md").read_text()
+
+
+def test_it_says_what_it_reads_and_how_it_goes(perron, texts, tmp_path):
+    told = perron("train", "--data", texts, "--out", tmp_path / "run", *TINY)
+    assert told.status == 0
+    assert "csv: 96 / 12 / 12 texts (train / dev / test), 2 classes" in told.err
+    assert "epoch  4  loss" in told.err
+    assert told.out.startswith("best epoch ")
+    assert f'Try: perron predict {tmp_path / "run"} "..."' in told.err
+
+
+def test_quiet_says_only_the_result(perron, texts, tmp_path):
+    told = perron("train", "--data", texts, "--out", tmp_path / "run", "--quiet", *TINY)
+    assert (told.status, told.err) == (0, "")
+    assert "test" in told.out
+
+
+def test_tensorboard_files_are_written_when_asked_for(perron, texts, tmp_path):
+    options = [*TINY, "--tensorboard", "--set=training.max_epochs=1"]
+    assert perron("train", "--data", texts, "--out", tmp_path, *options).status == 0
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_a_finished_run_is_not_trained_over(perron, texts, model):
+    told = perron("train", "--data", texts, "--out", model, *TINY)
+    assert told.status == 2
+    assert "holds a run already: go on with --resume" in told.err
+
+
+def test_resuming_a_finished_run_tells_its_result(perron, model):
+    told = perron("train", "--resume", "--out", model)
+    assert (told.status, told.out[:10]) == (0, "best epoch")
+
+
+def test_resuming_with_other_settings_is_refused(perron, texts, tmp_path):
+    assert perron("train", "--data", texts, "--out", tmp_path, *TINY).status == 0
+    (tmp_path / "result.json").unlink()
+    options = [*TINY, "--seed", 5]
+    told = perron("train", "--data", texts, "--out", tmp_path, "--resume", *options)
+    assert told.status == 2
+    assert "training.seed was 0, is 5" in told.err
+
+
+def test_a_run_in_use_is_left_alone(perron, texts, tmp_path):
+    from perron.files import locked
+
+    with locked(tmp_path):
+        told = perron("train", "--data", texts, "--out", tmp_path, *TINY)
+    assert told.status == 1
+    assert "another process is at work in it" in told.err
+
+
+MISUSE = {
+    (): "say what to train on",
+    ("sst9",): "no recipe 'sst9'",
+    ("demo", "--set", "training.lr=1"): "demo: training.lr: there is no such setting",
+    ("--data", "texts.xml"): "texts.xml",
+    ("--data", "t.csv", "--split", "half"): "--split half: write three parts",
+    ("--data", "t.csv", "--split", "0.5,0.6,0.1"): "split",
+    ("--resume",): "--resume: say which run",
+    ("--resume", "--out", "nowhere"): "nowhere: holds no run",
+    ("sst2", "--data-dir", "nowhere"): "--data-dir nowhere: there is no such folder",
+    ("demo", "--nonsense"): "--nonsense",
+}
+
+
+@pytest.mark.parametrize("arguments", MISUSE, ids=" ".join)
+def test_misuse_ends_with_two_and_a_reason(perron, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = perron("train", *arguments)
+    assert told.status == 2
+    assert MISUSE[arguments] in told.err
+    assert "Traceback" not in told.err
+
+
+def test_bad_rows_are_named_or_skipped(perron, texts, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text(texts.read_text() + "one,field,too many\n,good\n")
+    told = perron("train", "--data", bad, "--out", tmp_path / "run", *TINY)
+    assert told.status == 1
+    assert f"{bad}, line 122: " in told.err
+    assert "--skip-bad" in told.err
+    options = [*TINY, "--skip-bad"]
+    told = perron("train", "--data", bad, "--out", tmp_path / "run", *options)
+    assert told.status == 0
+    assert "left out 2 bad rows" in told.err
+
+
+def test_a_missing_file_is_said_without_a_traceback(perron, tmp_path):
+    told = perron("train", "--data", tmp_path / "none.csv", "--out", tmp_path / "run")
+    assert told.status == 1
+    assert "none.csv: no such file" in told.err
+    assert "Traceback" not in told.err
+
+
+def test_debug_shows_where_it_came_from(perron, tmp_path):
+    from perron.errors import DataError
+
+    with pytest.raises(DataError):
+        perron("train", "--data", tmp_path / "none.csv", "--debug")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_resume_goes_on(texts, tmp_path, cache, sent, perron):
+    folder = tmp_path / "run"
+    options = [*TINY, "--set=training.max_epochs=400", "--set=training.patience=400"]
+    command = [sys.executable, "-m", "perron", "train", "--data", texts, *options]
+    process = subprocess.Popen(
+        [*map(str, command), "--out", folder],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    while not (folder / "checkpoint.safetensors").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + sent
+    assert f"stopped by {sent.name}; saved" in err
+    assert f"Go on with: perron train --resume --out {folder}" in err
+    assert "Traceback" not in err
+    (folder / "settings.toml").write_text(
+        (folder / "settings.toml").read_text().replace("epochs = 400", "epochs = 1")
+    )
+    told = perron("train", "--resume", "--out", folder)
+    assert (told.status, "best epoch" in told.out) == (0, True)
+
+
+def test_every_command_has_an_example_in_its_help(perron):
+    commands = ["train", "evaluate", "compare", "predict", "encode", "info"]
+    for command in [*([name] for name in commands), ["data", "stats"]]:
+        told = perron(*command, "--help")
+        assert told.status == 0
+        assert f"perron {' '.join(command)} " in told.out.split("Examples:")[1]
+
+
+def test_info_lists_the_recipes(perron):
+    told = perron("info")
+    assert told.status == 0
+    assert all(name in told.out for name in recipe_names())

@@ -1,0 +1,166 @@
+"""Commands that use a trained model."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import perron as library
+
+
+def test_typed_texts_are_answered_for_people(perron, model):
+    told = perron("predict", model, "the film was lovely", "a dull day [b]", "")
+    first, second, third = told.out.splitlines()
+    assert first.startswith("good ")
+    assert first.endswith("%  the film was lovely")
+    assert second.startswith("bad ")
+    assert second.endswith("a dull day [b]")
+    assert third.split()[0] in ("good", "bad")
+
+
+@pytest.fixture
+def new_texts(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text('id,review\n1,"lovely, warm film"\n2,a dull day\n3,\n')
+    return path
+
+
+def test_a_file_becomes_json_lines(perron, model, new_texts):
+    told = perron("predict", model, "--file", new_texts, "--text", "review")
+    rows = [json.loads(line) for line in told.out.splitlines()]
+    assert [row["text"] for row in rows] == ["lovely, warm film", "a dull day", ""]
+    want = library.load(model).predict_proba([row["text"] for row in rows])
+    got = [list(row["probabilities"].values()) for row in rows]
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert [row["label"] for row in rows[:2]] == ["good", "bad"]
+
+
+def test_csv_and_parquet_have_the_same_rows(perron, model, new_texts, tmp_path):
+    options = ["--file", new_texts, "--text", "review"]
+    told = perron("predict", model, *options, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(told.out)))
+    out = tmp_path / "labels.parquet"
+    assert perron("predict", model, *options, "--out", out).status == 0
+    table = pq.read_table(out).to_pylist()
+    assert [row["label"] for row in rows] == [row["label"] for row in table]
+    for row, other in zip(rows, table, strict=True):
+        assert float(row["probabilities.good"]) == pytest.approx(
+            other["probabilities"]["good"]
+        )
+
+
+def test_standard_input_is_read_line_by_line(perron, model, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"lovely film\n\ndull\n"))
+    monkeypatch.setattr("sys.stdin", stdin)
+    told = perron("predict", model, "--format", "csv")
+    assert len(told.out.splitlines()) == 4
+
+
+def test_bad_utf8_on_standard_input_is_named_by_its_line(perron, model, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"fine\n\xff\xfe\n"))
+    monkeypatch.setattr("sys.stdin", stdin)
+    told = perron("predict", model)
+    assert told.status == 1
+    assert "-, line 2: is no UTF-8" in told.err
+
+
+def test_more_texts_than_a_chunk_keep_their_order(perron, model, tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text(
+        "".join(f"{'lovely' if k % 3 else 'dull'} {k}\n" for k in range(2500))
+    )
+    told = perron("predict", model, "--file", path)
+    rows = [json.loads(line) for line in told.out.splitlines()]
+    assert [int(row["text"].split()[1]) for row in rows] == list(range(2500))
+    assert all((row["label"] == "bad") == ("dull" in row["text"]) for row in rows)
+
+
+def test_vectors_are_those_of_the_library(perron, model, new_texts, tmp_path):
+    out = tmp_path / "vectors.parquet"
+    told = perron(
+        "encode", model, "--file", new_texts, "--text", "review", "--out", out
+    )
+    assert told.status == 0
+    table = pq.read_table(out)
+    want = library.load(model).encode(table.column("text").to_pylist())
+    np.testing.assert_allclose(table.column("vector").to_pylist(), want, rtol=1e-5)
+
+
+def test_a_failed_command_leaves_no_output(perron, model, tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"text": "fine"}\n{"text": 3}\n')
+    out = tmp_path / "out.jsonl"
+    out.write_text("before")
+    told = perron("predict", model, "--file", path, "--out", out)
+    assert told.status == 1
+    assert "bad.jsonl, line 2: " in told.err
+    assert out.read_text() == "before"
+    told = perron("predict", model, "--file", path, "--out", out, "--skip-bad")
+    assert told.status == 0
+    assert "left out 1 bad row" in told.err
+    assert len(out.read_text().splitlines()) == 1
+
+
+def test_the_models_own_test_data_are_found_again(perron, model):
+    told = perron("evaluate", model, "--json")
+    result = json.loads((model / "result.json").read_text())
+    found = json.loads(told.out)
+    assert found["accuracy"] == result["test_accuracy"]
+    assert found["texts"] == 12
+    assert set(found["classes"]) == {"bad", "good"}
+    assert "accuracy" in perron("evaluate", model, "--part", "dev").out
+
+
+def test_other_data_can_be_evaluated(perron, model, tmp_path):
+    path = tmp_path / "other.csv"
+    path.write_text("words,verdict\nlovely film,good\ndull film,bad\ncold,good\n")
+    options = ["--data", path, "--text", "words", "--label", "verdict"]
+    assert json.loads(perron("evaluate", model, *options, "--json").out)["texts"] == 3
+    path.write_text("words,verdict\nlovely film,good\ndull film,awful\n")
+    told = perron("evaluate", model, *options)
+    assert told.status == 1
+    assert "other.csv, line 3: " in told.err
+    assert "awful" in told.err
+
+
+MISUSE = {
+    ("predict", "nowhere", "text"): (1, "nowhere"),
+    ("predict", "MODEL", "--format", "xml", "a"): (2, "--format xml: is one of jsonl"),
+    ("predict", "MODEL", "--format", "parquet", "a"): (2, "needs a file, --out FILE"),
+    ("predict", "MODEL", "a", "--file", "b.csv"): (2, "give texts or --file, not both"),
+    ("predict", "MODEL", "--file", "b.csv"): (1, "b.csv: no such file"),
+    ("predict", "MODEL", "--file", "b.doc"): (2, "b.doc"),
+    ("encode", "MODEL", "--file", "b.csv", "--data-format", "x"): (2, "is one of sst"),
+    ("evaluate", "MODEL", "--part", "all"): (2, "--part all: is one of train, dev"),
+    ("info", "nowhere"): (1, "nowhere"),
+    ("predict",): (2, "Missing argument"),
+    ("nonsense",): (2, "No such command"),
+}
+
+
+@pytest.mark.parametrize("arguments", MISUSE, ids=" ".join)
+def test_misuse_is_said_without_a_traceback(
+    perron, model, arguments, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    status, reason = MISUSE[arguments]
+    told = perron(*(str(model) if part == "MODEL" else part for part in arguments))
+    assert (told.status, "Traceback" in told.err) == (status, False)
+    assert reason in told.err
+
+
+def test_info_describes_a_model(perron, model):
+    told = perron("info", model)
+    assert "centrality (hidden 50" in told.out
+    assert "bad, good" in told.out
+
+
+def test_stats_of_a_file_are_counted(perron, texts):
+    told = json.loads(perron("data", "stats", "--data", texts, "--json").out)
+    (found,) = told.values()
+    assert found["sizes"] == {"train": 96, "dev": 12, "test": 12}
+    assert sum(found["labels"].values()) == 96
+    assert "vocabulary" in perron("data", "stats", "--data", texts).out

@@ -1,0 +1,219 @@
+"""What every encoder promises."""
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from perron.layers import BiLSTMEncoder, CNNEncoder, NoEncoder, TransformerEncoder
+
+E = 6
+
+BUILDERS = {
+    "none": lambda: NoEncoder(E),
+    "bilstm": lambda: BiLSTMEncoder(E, hidden=4),
+    "bilstm, 3 layers": lambda: BiLSTMEncoder(E, hidden=3, layers=3),
+    "cnn": lambda: CNNEncoder(E, widths=(3, 4, 5), filters=8),
+    "cnn, one word": lambda: CNNEncoder(E, widths=(1,), filters=24),
+    "transformer": lambda: TransformerEncoder(E, 8, layers=2, heads=2, dropout=0.0),
+}
+LENGTHS = [4, 0, 1, 7, 7, 3]
+
+
+@pytest.fixture(params=BUILDERS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def encoder(name):
+    return BUILDERS[name]()
+
+
+@pytest.fixture
+def flat():
+    states = torch.randn(sum(LENGTHS), E, generator=torch.Generator().manual_seed(0))
+    return states, LENGTHS
+
+
+@pytest.fixture
+def padded(flat):
+    states, lengths = flat
+    texts = states.split(lengths)
+    padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    return padded, mask
+
+
+class TestEveryEncoder:
+    def test_flat_words_get_the_states_of_padded_ones(self, encoder, flat, padded):
+        states, lengths = flat
+        want = encoder(*padded)
+        assert want.shape == (6, 7, encoder.out_dim)
+        got = encoder(states, lengths=lengths)
+        assert got.shape == (len(states), encoder.out_dim)
+        torch.testing.assert_close(got, want[padded[1]])
+        again = encoder(states, lengths=torch.tensor(lengths))
+        assert torch.equal(again, got)
+
+    def test_no_text_changes_another(self, encoder, flat):
+        states, lengths = flat
+        together = encoder(states, lengths=lengths).split(lengths)
+        for words, want in zip(states.split(lengths), together, strict=True):
+            torch.testing.assert_close(encoder(words.unsqueeze(0))[0], want)
+
+    @pytest.mark.parametrize("rubbish", [1e30, torch.nan, torch.inf])
+    @pytest.mark.parametrize("training", [True, False])
+    def test_what_lies_under_padding_changes_nothing(
+        self, encoder, padded, rubbish, training
+    ):
+        encoder.train(training)
+        states, mask = padded
+        filled = states.masked_fill(~mask.unsqueeze(-1), rubbish)
+        with torch.inference_mode(not training):  # a path of its own in torch
+            got, want = encoder(filled, mask)[mask], encoder(states, mask)[mask]
+        assert torch.equal(got, want)
+
+    def test_padding_gets_no_gradient_and_words_and_weights_do(self, encoder, padded):
+        states, mask = padded
+        states = states.masked_fill(~mask.unsqueeze(-1), torch.nan).requires_grad_()
+        encoder(states, mask)[mask].square().sum().backward()
+        assert (states.grad[~mask] == 0).all()
+        assert states.grad.isfinite().all()
+        assert (states.grad[mask] != 0).any(1).all()
+        for parameter in encoder.parameters():
+            assert parameter.grad.isfinite().all()
+            assert (parameter.grad != 0).any()
+
+    def test_flat_and_padded_have_the_same_gradients(self, name, flat, padded):
+        gradients = []
+        for states, options in (
+            (flat[0], {"lengths": LENGTHS}),
+            (padded[0], {"mask": padded[1]}),
+        ):
+            torch.manual_seed(1)
+            encoder = BUILDERS[name]().double()
+            states = states.double().requires_grad_()
+            found = encoder(states, **options)
+            words = found if found.ndim == 2 else found[padded[1]]
+            words.square().sum().backward()
+            inner = states.grad if found.ndim == 2 else states.grad[padded[1]]
+            gradients.append([inner, *(p.grad for p in encoder.parameters())])
+        torch.testing.assert_close(*gradients)
+
+    def test_inputs_are_left_alone(self, encoder, flat, padded):
+        before = [flat[0].clone(), padded[0].clone(), padded[1].clone()]
+        encoder(flat[0], lengths=flat[1])
+        encoder(*padded)
+        for tensor, copy in zip([flat[0], *padded], before, strict=True):
+            assert torch.equal(tensor, copy)
+        assert flat[1] == [4, 0, 1, 7, 7, 3]
+
+    def test_order_of_the_batch_changes_nothing(self, encoder, flat):
+        states, lengths = flat
+        order = [3, 1, 5, 0, 4, 2]
+        texts = states.split(lengths)
+        mixed = torch.cat([texts[row] for row in order])
+        sizes = [lengths[row] for row in order]
+        got = encoder(mixed, lengths=sizes).split(sizes)
+        want = encoder(states, lengths=lengths).split(lengths)
+        for place, row in enumerate(order):
+            torch.testing.assert_close(got[place], want[row])
+
+    @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
+    def test_texts_without_words_have_no_states(self, encoder, lengths):
+        assert encoder(torch.zeros(0, E), lengths=lengths).shape == (0, encoder.out_dim)
+
+    @pytest.mark.parametrize("shape", [(3, 0), (0, 4), (0, 0)])
+    def test_padded_batches_without_a_cell_work(self, encoder, shape):
+        mask = torch.ones(shape, dtype=torch.bool)
+        states = encoder(torch.zeros(*shape, E), mask)
+        assert states.shape == (*shape, encoder.out_dim)
+
+    @pytest.mark.parametrize("training", [True, False])
+    def test_a_padded_batch_of_empty_texts_is_finite(self, encoder, training):
+        encoder.train(training)
+        states = torch.randn(2, 3, E, requires_grad=True)
+        found = encoder(states, torch.zeros(2, 3, dtype=torch.bool))
+        found.sum().backward()
+        assert found.isfinite().all()
+        assert states.grad.isfinite().all()
+
+    @pytest.mark.parametrize(
+        ("dtype", "tolerance"),
+        # Eight bits of mantissa, through up to three layers.
+        [(torch.bfloat16, 0.1), (torch.float16, 0.01), (torch.float64, 1e-5)],
+    )
+    def test_other_precisions_stay_what_they_are(self, encoder, flat, dtype, tolerance):
+        states, lengths = flat
+        want = encoder(states, lengths=lengths)
+        got = encoder.to(dtype)(states.to(dtype), lengths=lengths)
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.float(), want, atol=tolerance, rtol=tolerance)
+
+    def test_evaluation_gives_what_training_without_dropout_gives(self, encoder, flat):
+        states, lengths = flat
+        want = encoder(states, lengths=lengths)
+        with torch.inference_mode():
+            got = encoder.eval()(states, lengths=lengths)
+        torch.testing.assert_close(got, want)
+
+    def test_state_survives_save_and_load(self, name, encoder, flat):
+        states, lengths = flat
+        other = BUILDERS[name]()
+        other.load_state_dict(load(save(encoder.state_dict())))
+        assert torch.equal(
+            other(states, lengths=lengths), encoder(states, lengths=lengths)
+        )
+
+    @pytest.mark.parametrize(
+        ("shape", "options", "message"),
+        [
+            ((5, E), {}, r"\(B, N, E\).*\(5, 6\); flat states need lengths"),
+            ((5, E), {"lengths": [2, 2]}, r"add up to 4 words.*\(5, 6\)"),
+            ((1, 5, E), {"lengths": [1]}, r"add up to 1 words.*\(1, 5, 6\)"),
+            ((2, E), {"lengths": [3, -1]}, r"from 0, but came as \[3, -1\]"),
+            (
+                (2, E),
+                {"lengths": torch.tensor([0.5, 1.5])},
+                r"whole numbers from 0, but came as \[0.5, 1.5\]",
+            ),
+            (
+                (2, E),
+                {"lengths": [2], "mask": torch.ones(1, 2, dtype=torch.bool)},
+                "leave out the mask",
+            ),
+            (
+                (2, 3, E),
+                {"mask": torch.ones(2, 4, dtype=torch.bool)},
+                r"shape \(2, 3\).*\(2, 4\)",
+            ),
+            ((2, 3, E), {"mask": torch.ones(2, 3)}, r"must be bool.*float32"),
+            (
+                (1, 3, E),
+                {"mask": torch.tensor([[False, True, True]])},
+                "words must come first",
+            ),
+        ],
+    )
+    def test_a_wrong_argument_is_refused(self, encoder, shape, options, message):
+        with pytest.raises(ValueError, match=message):
+            encoder(torch.rand(shape), **options)
+
+
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "none"])
+def test_a_word_sees_only_the_words_of_its_text(name, flat):
+    """Which words each state depends on, by its gradient."""
+    states, lengths = flat
+    encoder = BUILDERS[name]().double()
+    states = states.double().requires_grad_()
+    found = encoder(states, lengths=lengths).split(lengths)
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    for text, size in enumerate(lengths):
+        if not size:
+            continue
+        (slope,) = torch.autograd.grad(
+            found[text].square().sum(), states, retain_graph=True
+        )
+        touched = slope.abs().sum(1) > 0
+        assert touched[starts[text] : starts[text + 1]].all()
+        assert touched.sum() == size

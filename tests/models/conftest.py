@@ -1,0 +1,1 @@
+from layers.threads import one_thread  # noqa: F401

@@ -1,0 +1,105 @@
+"""Models with a handful of weights, and texts for them, flat and padded."""
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from perron.models import Classifier, ModelConfig, build_model
+
+KINDS = ("text", "document", "pair")
+ENCODERS = {
+    "none": "none",
+    "bilstm": {"name": "bilstm", "hidden": 3},
+    "cnn": {"name": "cnn", "widths": [2, 3], "filters": 3},
+    "transformer": {"name": "transformer", "hidden": 4, "layers": 1, "heads": 2},
+}
+AGGREGATORS = {
+    "max": "max",
+    "mean": "mean",
+    "self-attention": {"name": "self-attention", "queries": 2, "hidden": 4},
+    "intra-attention": {"name": "intra-attention", "hidden": 4},
+    "dynamic-routing": {"name": "dynamic-routing", "capsules": 2},
+    "routing, reverse": {"name": "dynamic-routing", "capsules": 2, "reverse": True},
+    "centrality": {"name": "centrality", "hidden": 4},
+    "centrality, l2": {"name": "centrality", "hidden": 4, "heads": 2, "norm": "l2"},
+    "centrality, bilinear": {
+        "name": "centrality",
+        "hidden": 4,
+        "connectivity": "bilinear",
+    },
+    "centrality, query": {"name": "centrality", "hidden": 4, "connectivity": "query"},
+    "centrality, low rank": {
+        "name": "centrality",
+        "connectivity": "low_rank",
+        "rank": 3,
+    },
+}
+VOCABULARY = 12
+LABELS = ("bad", "fair", "good")
+
+
+def small_config(
+    kind: str,
+    aggregator: str = "mean",
+    encoder: str = "none",
+    vocabulary: int = VOCABULARY,
+    **settings: object,
+) -> ModelConfig:
+    """Return the configuration of a model of width 6 for three classes."""
+    return ModelConfig(
+        settings={
+            "kind": kind,
+            "embedding": {"dim": 6},
+            "encoder": ENCODERS[encoder],
+            "aggregator": AGGREGATORS[aggregator],
+            "head": {"hidden": 5},
+            **settings,
+        },
+        vocabulary=vocabulary,
+        labels=LABELS,
+        max_words=10,
+        max_sentences=4,
+    )
+
+
+def small_model(*arguments: str, **settings: object) -> Classifier:
+    """Return such a model with random weights, in evaluation."""
+    return build_model(small_config(*arguments, **settings)).eval()
+
+
+def random_ids(lengths: list[int], seed: int = 0) -> Tensor:
+    chance = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCABULARY, (sum(lengths),), generator=chance)
+
+
+def pad(ids: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
+    """Return padded ids, with a real word's id under the padding, and the mask."""
+    padded = pad_sequence(ids.split(lengths), batch_first=True, padding_value=7)
+    mask = torch.arange(padded.shape[1]) < torch.tensor(lengths).unsqueeze(1)
+    return padded, mask
+
+
+def batches(kind: str) -> tuple[dict[str, object], dict[str, object]]:
+    """Return arguments of one batch of four, flat and padded.
+
+    The second text has no words; the second document no sentences, and the third has
+    a sentence without words.
+    """
+    if kind == "document":
+        lengths, sentences = [3, 5, 0, 1, 4], [2, 0, 2, 1]
+        ids = random_ids(lengths)
+        padded, mask = pad(ids, lengths)
+        flat = {"ids": ids, "lengths": torch.tensor(lengths), "sentences": sentences}
+        return flat, {"ids": padded, "mask": mask, "sentences": sentences}
+    lengths = [4, 0, 1, 6]
+    ids = random_ids(lengths)
+    padded, mask = pad(ids, lengths)
+    flat = {"ids": ids, "lengths": lengths}
+    full = {"ids": padded, "mask": mask}
+    if kind == "pair":
+        lengths = [2, 3, 0, 5]
+        ids = random_ids(lengths, seed=1)
+        padded, mask = pad(ids, lengths)
+        flat |= {"pair_ids": ids, "pair_lengths": torch.tensor(lengths)}
+        full |= {"pair_ids": padded, "pair_mask": mask}
+    return flat, full

@@ -1,0 +1,230 @@
+import pytest
+import torch
+from models.small import (
+    AGGREGATORS,
+    ENCODERS,
+    KINDS,
+    LABELS,
+    batches,
+    random_ids,
+    small_config,
+    small_model,
+)
+from torch.nn import functional as F
+
+from perron.models import (
+    DocumentClassifier,
+    PairClassifier,
+    TextClassifier,
+    build_model,
+)
+from perron.models.parts import AGGREGATORS as ALL_AGGREGATORS
+from perron.models.parts import ENCODERS as ALL_ENCODERS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("encoder", ["none", "bilstm"])
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+class TestEveryModel:
+    def test_flat_and_padded_texts_get_the_same_finite_logits(
+        self, kind, aggregator, encoder
+    ):
+        model = small_model(kind, aggregator, encoder)
+        flat, padded = batches(kind)
+        got, want = model(**flat), model(**padded)
+        assert got.logits.shape == (4, len(LABELS))
+        assert got.vector.shape == (4, model.vector_dim)
+        assert got.logits.isfinite().all()
+        torch.testing.assert_close(got.logits, want.logits)
+        torch.testing.assert_close(got.vector, want.vector)
+
+    def test_gradients_are_finite_and_reach_every_weight(
+        self, kind, aggregator, encoder
+    ):
+        model = small_model(kind, aggregator, encoder).train()
+        flat, _ = batches(kind)
+        F.cross_entropy(model(**flat).logits, torch.tensor([0, 1, 2, 0])).backward()
+        for parameter in model.parameters():
+            assert parameter.grad.isfinite().all()
+        assert (model.embedding.vectors.weight.grad != 0).any()
+        for part in model.encoder.parameters():
+            assert (part.grad != 0).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+class TestEveryKind:
+    def test_a_batch_without_a_word_is_classified(self, kind, encoder):
+        model = small_model(kind, "centrality", encoder)
+        none = torch.zeros(0, dtype=torch.long)
+        inputs = {"ids": none, "lengths": [0, 0]}
+        if kind == "document":
+            inputs = {"ids": none, "lengths": none, "sentences": [0, 0]}
+        if kind == "pair":
+            inputs |= {"pair_ids": none, "pair_lengths": [0, 0]}
+        result = model(**inputs, need_edges=True)
+        result.logits.sum().backward()
+        assert (result.vector == 0).all()
+        assert result.logits.isfinite().all()
+        assert torch.equal(result.logits[0], result.logits[1])
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+    def test_other_precisions(self, kind, encoder, dtype):
+        model = small_model(kind, "centrality", encoder)
+        flat, _ = batches(kind)
+        want = model(**flat).logits
+        got = model.to(dtype)(**flat).logits
+        assert got.dtype == dtype
+        # bfloat16 keeps eight bits.
+        torch.testing.assert_close(got.float(), want, atol=0.05, rtol=0.05)
+
+    def test_a_text_does_not_depend_on_its_batch(self, kind, encoder):
+        model = small_model(kind, "centrality", encoder)
+        flat, _ = batches(kind)
+        want = model(**flat).logits[-1:]
+        alone = {"ids": flat["ids"][-6:], "lengths": [6]}
+        if kind == "document":
+            alone = {"ids": flat["ids"][-4:], "lengths": [4], "sentences": [1]}
+        if kind == "pair":
+            alone |= {"pair_ids": flat["pair_ids"][-5:], "pair_lengths": [5]}
+        torch.testing.assert_close(model(**alone).logits, want)
+
+
+def test_every_part_is_tested_here():
+    def names(parts):
+        return {part if isinstance(part, str) else part["name"] for part in parts}
+
+    assert names(AGGREGATORS.values()) == set(ALL_AGGREGATORS)
+    assert names(ENCODERS.values()) == set(ALL_ENCODERS)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_text_model_is_its_parts_in_a_row(encoder):
+    model = small_model("text", "centrality", encoder)
+    words = model.embedding.vectors.weight[torch.tensor([3, 1, 4, 1, 5])]
+    pooled = model.aggregator(model.encoder(words.unsqueeze(0)), need_edges=True)
+    result = model(torch.tensor([3, 1, 4, 1, 5]), lengths=[5], need_edges=True)
+    torch.testing.assert_close(result.vector, pooled.vector)
+    torch.testing.assert_close(result.logits, model.head(pooled.vector))
+    (found,) = result.pooled
+    torch.testing.assert_close(found.weights, pooled.weights[0])
+    torch.testing.assert_close(found.edges, pooled.edges)
+
+
+@pytest.mark.parametrize("encoder", ["none", "bilstm"])
+def test_pair_model_by_hand(encoder):
+    model = small_model("pair", "centrality", encoder)
+    first, second = torch.tensor([3, 1, 4]), torch.tensor([1, 5])
+    p, h = (
+        model.aggregator(
+            model.encoder(model.embedding.vectors.weight[ids].unsqueeze(0))
+        ).vector[0]
+        for ids in (first, second)
+    )
+    want = torch.cat([p, h, (p - h).abs(), p * h])
+    result = model(first, second, lengths=[3], pair_lengths=[2])
+    torch.testing.assert_close(result.vector[0], want)
+    torch.testing.assert_close(result.logits, model.head(want.unsqueeze(0)))
+    torch.testing.assert_close(result.pooled[0].vector[0], p)
+    torch.testing.assert_close(result.pooled[1].vector[0], h)
+    torch.testing.assert_close(model.pool(first, lengths=[3]).vector[0], p)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_document_model_sentence_by_sentence(encoder):
+    model = small_model("document", "centrality", encoder)
+    lengths, sentences = [3, 5, 2, 1], [3, 0, 1]
+    ids = random_ids(lengths)
+    result = model(ids, lengths=lengths, sentences=sentences, need_edges=True)
+    of_sentence = []
+    for words in ids.split(lengths):
+        states = model.encoder(model.embedding(words).unsqueeze(0))
+        of_sentence.append(model.aggregator(states).vector[0])
+    start = 0
+    for row, count in enumerate(sentences):
+        want = torch.zeros(model.vector_dim)
+        if count:
+            inside = torch.stack(of_sentence[start : start + count]).unsqueeze(0)
+            states = model.sentence_encoder(inside)
+            want = model.sentence_aggregator(states).vector[0]
+        torch.testing.assert_close(result.vector[row], want)
+        start += count
+    torch.testing.assert_close(result.logits, model.head(result.vector))
+    words, documents = result.pooled
+    assert words.edges.shape == (4, 5, 5)
+    assert documents.edges.shape == (3, 3, 3)
+    assert words.weights.shape == (11,)
+    assert documents.weights.shape == (4,)
+
+
+def test_each_level_of_a_document_has_its_own_parts():
+    model = small_model(
+        "document",
+        "max",
+        "bilstm",
+        sentence_encoder={"name": "cnn", "widths": [3], "filters": 4},
+        sentence_aggregator={"name": "self-attention", "queries": 2},
+    )
+    kinds = [
+        type(part).__name__
+        for part in (
+            model.encoder,
+            model.aggregator,
+            model.sentence_encoder,
+            model.sentence_aggregator,
+        )
+    ]
+    assert kinds == ["BiLSTMEncoder", "MaxPool", "CNNEncoder", "SelfAttentionPool"]
+    assert model.vector_dim == 8
+    flat, padded = batches("document")
+    torch.testing.assert_close(model(**flat).logits, model(**padded).logits)
+
+
+def test_levels_that_are_alike_still_have_weights_of_their_own():
+    model = small_model("document", "centrality", "bilstm")
+    shared = set(model.encoder.parameters()) & set(model.sentence_encoder.parameters())
+    assert not shared
+    pools = model.aggregator, model.sentence_aggregator
+    assert not set(pools[0].parameters()) & set(pools[1].parameters())
+
+
+def test_sentences_that_do_not_fit_are_refused():
+    model = small_model("document")
+    with pytest.raises(ValueError, match="lengths add up to 3"):
+        model(torch.tensor([1, 2]), lengths=[1, 1], sentences=[3])
+
+
+def test_edges_come_only_when_asked_for():
+    for kind in KINDS:
+        flat, _ = batches(kind)
+        result = small_model(kind, "centrality")(**flat)
+        assert [pooled.edges for pooled in result.pooled] == [None] * len(result.pooled)
+
+
+def test_embedding_takes_its_settings():
+    model = small_model("text", embedding={"dim": 7, "freeze": True, "dropout": 0.3})
+    assert model.embedding.dim == 7
+    assert model.embedding.dropout.p == 0.3
+    assert not model.embedding.vectors.weight.requires_grad
+
+
+def test_head_takes_its_settings():
+    model = small_model("text", head={"hidden": 9, "dropout": 0.4})
+    drop, hidden, _, again, last = model.head.layers
+    assert (drop.p, again.p) == (0.4, 0.4)
+    assert (hidden.out_features, last.out_features) == (9, len(LABELS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "built"),
+    [
+        ("text", TextClassifier),
+        ("document", DocumentClassifier),
+        ("pair", PairClassifier),
+    ],
+)
+def test_kind_chooses_the_class(kind, built):
+    assert type(build_model(small_config(kind))) is built
+    other = "pair" if kind == "text" else "text"
+    with pytest.raises(ValueError, match=f"is for kind = '{kind}'.*'{other}'"):
+        built(small_config(other))

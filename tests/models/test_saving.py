@@ -1,0 +1,239 @@
+import json
+import os
+import pickle
+
+import pytest
+import torch
+from models.small import (
+    AGGREGATORS,
+    ENCODERS,
+    KINDS,
+    VOCABULARY,
+    batches,
+    small_config,
+    small_model,
+)
+from safetensors.torch import load_file, save_file
+
+from perron.errors import DataError
+from perron.models import TextClassifier, build_model, load_model
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    small_model("text", "centrality", "bilstm").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def change_config(folder, change):
+    path = folder / CONFIG
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+def test_a_saved_model_gives_the_same_answers(kind, aggregator, tmp_path):
+    model = small_model(kind, aggregator, "bilstm")
+    model.save_pretrained(tmp_path / "new" / "folder")
+    again = load_model(tmp_path / "new" / "folder")
+    flat, _ = batches(kind)
+    assert type(again) is type(model)
+    assert again.config == model.config
+    assert not again.training
+    assert torch.equal(again(**flat).logits, model(**flat).logits)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_so_does_one_with_another_encoder(encoder, tmp_path):
+    model = small_model("document", "mean", encoder, sentence_aggregator="max")
+    model.save_pretrained(str(tmp_path))
+    flat, _ = batches("document")
+    again = type(model).from_pretrained(str(tmp_path))
+    assert torch.equal(again(**flat).logits, model(**flat).logits)
+
+
+def test_the_folder_holds_two_files_without_code(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [CONFIG, WEIGHTS]
+    content = json.loads((folder / CONFIG).read_text())
+    assert content["format"] == "perron-1"
+    assert content["model"]["labels"] == ["bad", "fair", "good"]
+    assert load_file(folder / WEIGHTS).keys() == load_model(folder).state_dict().keys()
+
+
+def test_frozen_vectors_are_frozen_after_loading(tmp_path):
+    model = small_model("text", embedding={"dim": 6, "freeze": True})
+    model.save_pretrained(tmp_path)
+    assert not load_model(tmp_path).embedding.vectors.weight.requires_grad
+
+
+def test_saving_changes_nothing_of_the_model(folder, tmp_path):
+    model = build_model(small_config("text"))
+    model.save_pretrained(tmp_path / "other")
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_nothing_in_the_folder_is_run(folder, tmp_path):
+    boom = tmp_path / "boom"
+    bomb = pickle.dumps(Bomb(boom))
+    code = f"import os; os.mkdir({str(boom)!r})"
+    for name in ("pytorch_model.bin", "model.pt", "training_args.bin"):
+        (folder / name).write_bytes(bomb)
+    for name in ("modeling.py", "config.py", "__init__.py", "sitecustomize.py"):
+        (folder / name).write_text(code)
+    load_model(folder)
+    (folder / WEIGHTS).write_bytes(bomb)
+    with pytest.raises(DataError):
+        load_model(folder)
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(DataError):
+        load_model(folder)
+    assert not boom.exists()
+    pickle.loads(bomb)  # the bomb is a bomb
+    assert boom.exists()
+
+
+class TestWhatCannotBeLoaded:
+    def test_a_folder_that_is_not_there(self, tmp_path):
+        with pytest.raises(DataError, match=r"nowhere: no config\.json in it"):
+            load_model(tmp_path / "nowhere")
+
+    def test_weights_that_are_missing(self, folder):
+        (folder / WEIGHTS).unlink()
+        with pytest.raises(DataError, match=r"model\.safetensors: is missing"):
+            load_model(folder)
+
+    @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff" * 100])
+    def test_weights_that_are_rubbish(self, folder, content):
+        (folder / WEIGHTS).write_bytes(content)
+        with pytest.raises(DataError, match=r"model\.safetensors: ") as got:
+            load_model(folder)
+        assert got.value.path == folder / WEIGHTS
+
+    def test_weights_that_were_cut_off(self, folder):
+        content = (folder / WEIGHTS).read_bytes()
+        (folder / WEIGHTS).write_bytes(content[:-1])
+        with pytest.raises(DataError, match=r"model\.safetensors: "):
+            load_model(folder)
+
+    @pytest.mark.parametrize("fault", ["one too few", "one too many", "of other shape"])
+    def test_weights_of_another_model(self, folder, fault):
+        tensors = load_file(folder / WEIGHTS)
+        name = "head.layers.4.bias"
+        if fault == "one too few":
+            del tensors[name]
+        elif fault == "one too many":
+            name = "extra.weight"
+            tensors[name] = torch.zeros(1)
+        else:
+            tensors[name] = torch.zeros(4)
+        save_file(tensors, folder / WEIGHTS)
+        with pytest.raises(
+            DataError, match=rf"safetensors: does not fit.*(\n.*)*{name}"
+        ):
+            load_model(folder)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("", "is no JSON"),
+            ("{", "is no JSON"),
+            ("[]", "does not describe a Perron model"),
+            ("{}", "does not describe a Perron model"),
+            ('{"model_type": "bert"}', "does not describe a Perron model"),
+            ('{"format": "perron-2"}', r"\(format perron-1\)"),
+            ('{"format": "perron-1"}', "json: model: "),
+            ('{"format": "perron-1", "model": 3}', "json: model: "),
+            ('{"format": "perron-1", "model": {}}', r"model\.settings: Field required"),
+        ],
+    )
+    def test_a_configuration_that_is_none(self, folder, content, message):
+        (folder / CONFIG).write_text(content)
+        with pytest.raises(DataError, match=message) as got:
+            load_model(folder)
+        assert got.value.path == folder / CONFIG
+
+    def test_a_configuration_that_is_no_text(self, folder):
+        (folder / CONFIG).write_bytes(b"\xff\xfe\xfa")
+        with pytest.raises(DataError, match=r"config\.json: is no JSON"):
+            load_model(folder)
+
+    def test_an_unknown_key_anywhere(self, folder):
+        change_config(folder, lambda content: content.update(auto_map="x.py"))
+        with pytest.raises(DataError, match=r"config\.json: auto_map: no such key"):
+            load_model(folder)
+
+    @pytest.mark.parametrize("place", ["model", "settings", "aggregator"])
+    def test_an_unknown_key_of_the_model(self, folder, place):
+        def change(content):
+            inner = content["model"]
+            levels = {
+                "model": inner,
+                "settings": inner["settings"],
+                "aggregator": inner["settings"]["aggregator"],
+            }
+            levels[place]["colour"] = "red"
+
+        change_config(folder, change)
+        with pytest.raises(DataError, match=rf"{place}.*colour: .*not permitted"):
+            load_model(folder)
+
+    def test_a_vocabulary_of_another_size(self, folder):
+        def change(content):
+            content["model"]["vocabulary"] = VOCABULARY + 1
+
+        change_config(folder, change)
+        with pytest.raises(DataError, match=r"does not fit config\.json"):
+            load_model(folder)
+
+    def test_a_model_of_another_kind(self, tmp_path):
+        small_model("pair").save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=r"is for kind = 'text'.*'pair'"):
+            TextClassifier.from_pretrained(tmp_path)
+
+
+class TestFailingWrites:
+    def test_leave_the_files_that_were_there(self, folder, monkeypatch):
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+        def fail(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(DataError, match="No space left"):
+            small_model("pair").save_pretrained(folder)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+    def test_leave_a_new_folder_without_a_model(self, tmp_path, monkeypatch):
+        calls = []
+        sync = os.fsync
+
+        def fail_second(file):
+            calls.append(file)
+            if len(calls) == 2:
+                raise OSError(28, "No space left on device")
+            sync(file)
+
+        monkeypatch.setattr(os, "fsync", fail_second)
+        with pytest.raises(DataError, match=r"config\.json: could not be written"):
+            small_model("text").save_pretrained(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
+        with pytest.raises(DataError, match="not a folder that a model was saved in"):
+            load_model(tmp_path)
+
+    def test_a_file_where_the_folder_should_be(self, tmp_path):
+        (tmp_path / "model").write_text("")
+        with pytest.raises(DataError, match="model: cannot be made a folder"):
+            small_model("text").save_pretrained(tmp_path / "model")

@@ -1,0 +1,35 @@
+import pytest
+from models.small import small_config
+
+from perron.models import ModelConfig, ModelSettings
+from perron.pipeline.card import model_card
+
+
+def table(card):
+    rows = [line for line in card.splitlines() if line.startswith("| ")]
+    cells = [row.replace("\\|", "¦").strip("|").split("|") for row in rows]
+    assert all(len(row) == 2 for row in cells)
+    return {key.strip(): value.strip() for key, value in cells}
+
+
+@pytest.mark.parametrize("kind", ["text", "document", "pair"])
+def test_the_card_tells_what_the_model_is(kind):
+    card = model_card(small_config(kind, "max", "cnn"), {"accuracy": "88.1 %"})
+    assert card.startswith("---\nlibrary_name: perron\n")
+    assert f"# A {kind} classifier with max pooling" in card
+    facts = table(card)
+    assert facts["encoder"] == "cnn"
+    assert facts["classes"] == "bad, fair, good"
+    assert facts["accuracy"] == "88.1 %"
+    assert ("4 sentences" in facts["cut at"]) == (kind == "document")
+    call = 'predict(["..."], ["..."])' if kind == "pair" else 'predict(["..."])'
+    assert f"model.{call}\n" in card
+
+
+def test_odd_labels_and_facts_do_not_break_the_table():
+    config = ModelConfig(
+        settings=ModelSettings(), vocabulary=2, labels=("a|b", "c\nd", "---")
+    )
+    facts = table(model_card(config, {"x|y": "line\nbreak"}))
+    assert facts["classes"] == "a¦b, c d, ---"
+    assert facts["x¦y"] == "line break"

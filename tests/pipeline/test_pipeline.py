@@ -1,0 +1,339 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from models.small import AGGREGATORS, LABELS
+from pipeline.trained import OTHERS, TEXTS, WORDS, arguments, small_pipeline
+
+import perron
+from perron.data.words import WordTokenizer
+from perron.errors import DataError
+from perron.pipeline import pipeline as module
+
+
+class TestEveryKind:
+    def test_probabilities_are_shares(self, pipeline):
+        shares = pipeline.predict_proba(*arguments(pipeline))
+        assert shares.shape == (len(TEXTS), len(LABELS))
+        assert shares.dtype == np.float32
+        assert (shares > 0).all()
+        np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-6)
+
+    def test_results_come_in_the_order_of_the_texts(self, pipeline):
+        given = arguments(pipeline)
+        together = pipeline.predict_proba(*given)
+        for row in range(len(TEXTS)):
+            alone = pipeline.predict_proba(*([column[row]] for column in given))
+            np.testing.assert_allclose(together[row : row + 1], alone, atol=1e-6)
+        assert len(np.unique(together.round(4), axis=0)) > len(TEXTS) // 2
+
+    @pytest.mark.parametrize("batch_size", [1, 3, 1000])
+    def test_batch_size_does_not_matter(self, pipeline, batch_size):
+        given = arguments(pipeline)
+        np.testing.assert_allclose(
+            pipeline.predict_proba(*given, batch_size=batch_size),
+            pipeline.predict_proba(*given),
+            atol=1e-6,
+        )
+        np.testing.assert_allclose(
+            pipeline.encode(TEXTS, batch_size=batch_size),
+            pipeline.encode(TEXTS),
+            atol=1e-6,
+        )
+
+    def test_nor_does_how_many_are_sorted_together(self, pipeline, monkeypatch):
+        given = arguments(pipeline)
+        want = pipeline.predict_proba(*given)
+        monkeypatch.setattr(module, "_CHUNK", 3)
+        got = pipeline.predict_proba(*given, batch_size=2)
+        np.testing.assert_allclose(got, want, atol=1e-6)
+
+    def test_labels_are_the_most_probable(self, pipeline):
+        given = arguments(pipeline)
+        best = pipeline.predict_proba(*given).argmax(1)
+        assert pipeline.predict(*given) == [LABELS[row] for row in best]
+        assert pipeline.labels == LABELS
+
+    def test_no_texts_give_no_results(self, pipeline):
+        none = arguments(pipeline, [], [])
+        assert pipeline.predict(*none) == []
+        assert pipeline.predict_proba(*none).shape == (0, len(LABELS))
+        assert len(pipeline.encode([])) == 0
+        assert pipeline.encode([]).shape[1] == pipeline.encode(["a"]).shape[1]
+
+    def test_a_text_without_words_has_the_vector_zero(self, pipeline):
+        vectors = pipeline.encode(["", "  ", "good", "\n"])
+        assert (vectors[[0, 1, 3]] == 0).all()
+        assert (vectors[2] != 0).any()
+        assert vectors.dtype == np.float32
+
+    def test_tuples_of_strings_are_texts_too(self, pipeline):
+        given = arguments(pipeline)
+        assert pipeline.predict(*map(tuple, given)) == pipeline.predict(*given)
+
+    def test_texts_are_cut_where_the_model_was(self, pipeline):
+        ten = "a good film the bad film it was not good"
+        shares = pipeline.predict_proba(
+            *arguments(pipeline, [ten, ten + " bad"], [ten + " bad", ten])
+        )
+        np.testing.assert_allclose(shares[0], shares[1], atol=1e-6)
+
+    def test_dropout_is_never_on(self, pipeline):
+        pipeline = small_pipeline(
+            pipeline.word_ids.kind,
+            embedding={"dim": 6, "dropout": 0.9},
+            head={"hidden": 5, "dropout": 0.9},
+        )
+        given = arguments(pipeline)
+        want = pipeline.predict_proba(*given)
+        pipeline.model.train()  # as someone who goes on with training would
+        assert np.array_equal(pipeline.predict_proba(*given), want)
+        pipeline.model.train()
+        assert np.array_equal(pipeline.encode(TEXTS), pipeline.encode(TEXTS))
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+    def test_other_precisions_come_out_as_float32(self, pipeline, dtype):
+        given = arguments(pipeline)
+        shares, vectors = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
+        pipeline.model.to(dtype)
+        again, coarse = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
+        assert again.dtype == coarse.dtype == np.float32
+        # bfloat16 keeps eight bits, and the head was made steep.
+        np.testing.assert_allclose(again, shares, atol=0.1)
+        np.testing.assert_allclose(coarse, vectors, atol=0.05)
+
+    def test_a_saved_pipeline_gives_the_same_answers(self, pipeline, tmp_path):
+        pipeline.save_pretrained(tmp_path / "new" / "run", {"accuracy": 0.5})
+        again = perron.load(tmp_path / "new" / "run")
+        given = arguments(pipeline)
+        assert np.array_equal(
+            again.predict_proba(*given), pipeline.predict_proba(*given)
+        )
+        assert np.array_equal(again.encode(TEXTS), pipeline.encode(TEXTS))
+        assert again.predict(*given) == pipeline.predict(*given)
+        assert again.word_ids.max_words == 10
+        assert again.word_ids.max_sentences == 4
+        assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == [
+            "README.md",
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+        ]
+
+
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+@pytest.mark.parametrize("kind", ["text", "document", "pair"])
+def test_every_aggregator_runs_through_a_pipeline(kind, aggregator):
+    pipeline = small_pipeline(kind, aggregator, "none")
+    given = arguments(pipeline)
+    np.testing.assert_allclose(
+        pipeline.predict_proba(*given),
+        pipeline.predict_proba(*given, batch_size=1),
+        atol=1e-6,
+    )
+
+
+def test_labels_are_counted_from_the_first(monkeypatch):
+    pipeline = small_pipeline("text")
+    shares = np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
+    monkeypatch.setattr(pipeline, "predict_proba", lambda *_: shares)
+    assert pipeline.predict(["a", "b", "c"]) == ["fair", "bad", "good"]
+
+
+def test_a_text_model_encodes_what_its_head_sees():
+    pipeline = small_pipeline("text")
+    vectors = torch.from_numpy(pipeline.encode(TEXTS))
+    shares = pipeline.model.head(vectors).softmax(-1)
+    np.testing.assert_allclose(
+        shares.detach().numpy(), pipeline.predict_proba(TEXTS), atol=1e-6
+    )
+
+
+def test_a_pair_model_encodes_each_side_alike():
+    pipeline = small_pipeline("pair")
+    p, h = map(torch.from_numpy, (pipeline.encode(TEXTS), pipeline.encode(OTHERS)))
+    vector = torch.cat([p, h, (p - h).abs(), p * h], -1)
+    shares = pipeline.model.head(vector).softmax(-1)
+    np.testing.assert_allclose(
+        shares.detach().numpy(), pipeline.predict_proba(TEXTS, OTHERS), atol=1e-6
+    )
+    assert pipeline.word_ids.kind == "pair"
+
+
+def test_documents_are_read_sentence_by_sentence():
+    pipeline = small_pipeline("document")
+    one, two = pipeline.predict_proba(["good film it was", "good film. it was."])
+    assert abs(one - two).max() > 1e-3
+    many = "good. " * 4
+    shares = pipeline.predict_proba([many, many + "bad. bad."])  # cut at four
+    np.testing.assert_allclose(shares[0], shares[1], atol=1e-6)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("kind", "given", "message"),
+        [
+            ("text", (["a"], ["b"]), "for single texts: leave out the pairs"),
+            ("document", (["a"], ["b"]), "for single texts: leave out the pairs"),
+            ("pair", (["a"],), "for pairs: give the second texts as pairs="),
+            ("pair", (["a", "b"], ["a"]), "2 texts, but 1 pairs"),
+            ("text", ("good film",), r"for one text write \[text\]"),
+            ("pair", (["a"], "b"), r"for one text write \[text\]"),
+            ("text", (["a", "\ud800"],), "text 1 is not Unicode"),
+            ("pair", (["a"], ["\udfff"]), "pair 0 is not Unicode"),
+        ],
+    )
+    def test_mixed_up_texts_and_pairs(self, kind, given, message):
+        with pytest.raises(ValueError, match=message):
+            small_pipeline(kind).predict(*given)
+        with pytest.raises(ValueError, match=message):
+            small_pipeline(kind).predict_proba(*given)
+
+    def test_mixed_up_texts_to_encode_and_explain(self):
+        with pytest.raises(ValueError, match=r"for one text write \[text\]"):
+            small_pipeline("text").encode("good film")
+        with pytest.raises(ValueError, match="for pairs"):
+            small_pipeline("pair").explain("good")
+        with pytest.raises(ValueError, match="for single texts"):
+            small_pipeline("text").explain("good", "bad")
+        with pytest.raises(ValueError, match="text 0 is not Unicode"):
+            small_pipeline("text").explain("\ud800")
+
+    @pytest.mark.parametrize("batch_size", [0, -1])
+    def test_a_batch_of_nothing(self, batch_size):
+        message = f"batch_size must be at least 1, but came as {batch_size}"
+        with pytest.raises(ValueError, match=message):
+            small_pipeline("text").predict(["a"], batch_size=batch_size)
+        with pytest.raises(ValueError, match=message):
+            small_pipeline("text").encode(["a"], batch_size=batch_size)
+
+    def test_what_is_no_string_and_not_an_array_of_strings(self):
+        """In a process of its own: the type checker of the test run comes before."""
+        refused = "must be a string, but came as <class"
+        cases = {
+            "text.predict([3])": f"text 0 {refused} 'int'>",
+            "text.predict(['a', None])": f"text 1 {refused} 'NoneType'>",
+            "text.encode([b'a'])": f"text 0 {refused} 'bytes'>",
+            "text.explain(['a'])": f"text 0 {refused} 'list'>",
+            "pair.predict(['a'], [['b']])": f"pair 0 {refused} 'list'>",
+            "pair.explain('a', 3)": f"pair 0 {refused} 'int'>",
+            "pair.predict(np.array(['a', 'b']), np.array(['b', 'a']))": "accepted",
+        }
+        code = (
+            "import numpy as np\n"
+            "from pipeline.trained import small_pipeline\n"
+            "text, pair = small_pipeline('text'), small_pipeline('pair')\n"
+        ) + "".join(
+            f"try:\n    {call}\n    print('accepted')\n"
+            "except ValueError as error:\n    print(error)\n"
+            for call in cases
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.path.dirname(os.path.dirname(__file__)),
+            },
+        )
+        assert run.stdout.splitlines() == list(cases.values()), run.stderr
+
+
+class TestFolders:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        small_pipeline("text").save_pretrained(tmp_path)
+        return tmp_path
+
+    def test_words_that_are_missing(self, folder):
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(DataError, match=r"tokenizer\.json: is missing"):
+            perron.load(folder)
+
+    @pytest.mark.parametrize("content", [b"", b"{}", b"\xff"])
+    def test_words_that_are_rubbish(self, folder, content):
+        (folder / "tokenizer.json").write_bytes(content)
+        with pytest.raises(DataError, match=r"tokenizer\.json: is no tokenizer"):
+            perron.load(folder)
+
+    @pytest.mark.parametrize("words", [WORDS[:-1], [*WORDS, "more"]])
+    def test_words_of_another_model(self, folder, words):
+        other = WordTokenizer.of_words(words, "lower")
+        (folder / "tokenizer.json").write_text(other.to_json())
+        message = rf"tokenizer\.json: has {len(words)} words, but the model has 11"
+        with pytest.raises(DataError, match=message):
+            perron.load(folder)
+
+    def test_a_model_that_is_missing(self, tmp_path):
+        with pytest.raises(DataError, match=r"nowhere: no config\.json in it"):
+            perron.load(tmp_path / "nowhere")
+
+    @pytest.mark.parametrize("written", range(4))
+    def test_a_new_folder_is_a_model_only_when_all_is_written(
+        self, tmp_path, monkeypatch, written
+    ):
+        sync, calls = os.fsync, []
+
+        def fail_later(file):
+            calls.append(file)
+            if len(calls) > written:
+                raise OSError(28, "No space left on device")
+            sync(file)
+
+        monkeypatch.setattr(os, "fsync", fail_later)
+        with pytest.raises(DataError, match="No space left"):
+            small_pipeline("text").save_pretrained(tmp_path)
+        assert len(list(tmp_path.iterdir())) == written
+        with pytest.raises(DataError, match="not a folder that a model was saved in"):
+            perron.load(tmp_path)
+
+    def test_a_file_where_the_folder_should_be(self, tmp_path):
+        (tmp_path / "run").write_text("")
+        with pytest.raises(DataError, match="run: cannot be made a folder"):
+            small_pipeline("text").save_pretrained(tmp_path / "run")
+
+    def test_capitals_are_kept_or_not_as_when_it_was_saved(self, tmp_path):
+        pipeline = small_pipeline("text")
+        pipeline.save_pretrained(tmp_path)
+        small, large = perron.load(tmp_path).predict_proba(["good film", "GOOD Film"])
+        np.testing.assert_allclose(small, large, atol=1e-6)
+
+    def test_the_configuration_says_how_texts_are_cut(self, folder):
+        content = json.loads((folder / "config.json").read_text())
+        assert content["model"]["max_words"] == 10
+
+
+def test_importing_perron_imports_no_pipeline_until_it_is_asked_for():
+    code = (
+        "import sys, perron\n"
+        "heavy = {'tokenizers', 'datasets', 'pydantic', 'pyarrow', 'safetensors'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "perron.load\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "print('spacy' in sys.modules)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    before, after, spacy = run.stdout.splitlines()
+    assert before == "[]"
+    assert after == str(
+        ["datasets", "pyarrow", "pydantic", "safetensors", "tokenizers"]
+    )
+    assert spacy == "False"
+
+
+def test_without_the_extra_the_error_says_what_to_install():
+    code = (
+        "import sys; sys.modules['tokenizers'] = None\n"
+        "import perron\n"
+        "try:\n    perron.load\n"
+        "except ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == (
+        "perron.load needs tokenizers: pip install 'perron[train]'"
+    ), run.stderr

@@ -1,0 +1,37 @@
+"""Pipelines around small models with random weights, and texts for them."""
+
+import torch
+from models.small import small_model
+
+from perron import Pipeline
+from perron.data.ids import WordIds
+from perron.data.words import WordTokenizer
+
+WORDS = ["[UNK]", "a", "film", "good", "bad", "the", "it", "was", ".", "not", "n't"]
+TEXTS = [
+    "the film was good",
+    "",
+    "bad",
+    "It was not a good film. It was a bad film, was it? The film was odd.",
+    "   ",
+    "it was n't bad . it was good",
+    "good\n\nbad\nthe film",
+    "a film a film a film a film a film a film a film",  # cut at ten words
+]
+OTHERS = ["a film", "good", "", "It was bad.", "the", "was it", "", "the bad film"]
+
+
+def small_pipeline(kind, aggregator="centrality", encoder="bilstm", **settings):
+    torch.manual_seed(3)
+    model = small_model(kind, aggregator, encoder, vocabulary=len(WORDS), **settings)
+    with torch.no_grad():  # so that texts differ by more than rounding
+        model.head.layers[1].weight.mul_(8)
+        model.head.layers[4].bias.zero_()
+    words = WordTokenizer.of_words(WORDS, "lower")
+    config = model.config
+    return Pipeline(model, WordIds(words, kind, config.max_words, config.max_sentences))
+
+
+def arguments(pipeline, texts=TEXTS, pairs=OTHERS):
+    """Return the texts, and their seconds if the model wants them."""
+    return (texts, pairs) if pipeline.word_ids.kind == "pair" else (texts,)

@@ -1,0 +1,88 @@
+import os
+
+import pytest
+
+from perron.errors import DataError
+from perron.files import make_folder, write_whole
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_content_is_written_and_nothing_else(tmp_path):
+    write_whole(tmp_path / "a.bin", b"\x00\xff")
+    assert (tmp_path / "a.bin").read_bytes() == b"\x00\xff"
+    write_whole(tmp_path / "a.bin", b"")
+    assert (tmp_path / "a.bin").read_bytes() == b""
+    assert names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_failing_write_leaves_what_was_there(tmp_path, monkeypatch, failing):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, failing, fail)
+    with pytest.raises(DataError, match=r"a\.txt: could not be .*No space left") as got:
+        write_whole(path, b"new")
+    assert got.value.path == path
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_bytes(b"old")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a.txt", b"new")
+    assert (tmp_path / "a.txt").read_bytes() == b"old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+    events = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda *a: events.append("fsync") or fsync(*a))
+    monkeypatch.setattr(
+        os, "replace", lambda *a, **k: events.append("name") or replace(*a, **k)
+    )
+    write_whole(tmp_path / "a.txt", b"new")
+    assert events == ["fsync", "name"]
+
+
+def test_a_folder_that_is_not_there_or_of_that_name_is_refused(tmp_path):
+    with pytest.raises(DataError, match="No such file or directory"):
+        write_whole(tmp_path / "missing" / "a.txt", b"")
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(DataError, match=r"a\.txt: could not be written"):
+        write_whole(tmp_path / "a.txt", b"")
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_folders_are_made_with_those_above(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataError, match="file: cannot be made a folder"):
+        make_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ({}, "is odd"),
+        ({"path": "a.csv"}, "a.csv: is odd"),
+        ({"path": "a.csv", "line": 3}, "a.csv, line 3: is odd"),
+    ],
+)
+def test_a_data_error_says_where(place, text):
+    assert str(DataError("is odd", **place)) == text

@@ -1,0 +1,169 @@
+"""Kill a training run at several moments, let it go on, and print what comes of it.
+
+Run by test_resume.py as a process of its own. Each run is a forked child that is killed
+by the system, so it has no chance to tidy up; a fork of this one process, so that torch
+is imported once. One line a moment: its name, how the first child ended, and whether
+the resumed run ended with the same bytes as the run that nobody disturbed.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from training.tiny import tiny_table, write_texts
+
+from perron import files
+from perron.errors import DataError
+from perron.training import read_recipe, train
+from perron.training.stopping import Stopped
+from perron.training.watchers import Watcher
+
+Disturbance = Callable[[], list[Watcher]]
+
+
+def kill() -> None:
+    """End this process at once, as a power cut would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class AtStep(Watcher):
+    """Does something after a number of steps."""
+
+    def __init__(self, step, action):
+        self.step_, self.action = step, action
+
+    def step(self, standing, texts):
+        if standing.step == self.step_:
+            self.action()
+
+
+def at_step(step: int, action: Callable[[], None]) -> Disturbance:
+    return lambda: [AtStep(step, action)]
+
+
+def in_write(number: int, name: str, half: bool) -> Disturbance:
+    """Kill within the write of a file: half of it written, or all but the renaming."""
+
+    def disturb() -> list[Watcher]:
+        real, count = os.fsync, [0]
+
+        def fsync(handle: int) -> None:
+            written = os.readlink(f"/proc/self/fd/{handle}")
+            if f".{name}" in written:
+                count[0] += 1
+                if count[0] == number:
+                    if half:
+                        os.truncate(handle, os.fstat(handle).st_size // 2)
+                    real(handle)
+                    kill()
+            real(handle)
+
+        files.os.fsync = fsync
+        return []
+
+    return disturb
+
+
+def after_best(number: int) -> Disturbance:
+    """Kill when the best epoch's weights have their name, but no checkpoint knows."""
+
+    def disturb() -> list[Watcher]:
+        real, count = Path.replace, [0]
+
+        def replace(self: Path, target: Path) -> Path:
+            done = real(self, target)
+            if Path(target).name.startswith("best-"):
+                count[0] += 1
+                if count[0] == number:
+                    kill()
+            return done
+
+        Path.replace = replace
+        return []
+
+    return disturb
+
+
+def disk_full() -> list[Watcher]:
+    """Let the system refuse any file that is longer than half a checkpoint."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    return [AtStep(30, limit)]
+
+
+MOMENTS: dict[str, Disturbance] = {
+    "before the first checkpoint": in_write(1, "checkpoint", half=True),
+    "in the first epoch": at_step(7, kill),
+    "in a later epoch": at_step(31, kill),
+    "half of a checkpoint": in_write(9, "checkpoint", half=True),
+    "before a checkpoint is renamed": in_write(20, "checkpoint", half=False),
+    "half of the best weights": in_write(1, "best", half=True),
+    "between best weights and checkpoint": after_best(1),
+    "while the model is saved": in_write(1, "model.safetensors", half=True),
+    "while the result is written": in_write(1, "result.json", half=False),
+    "SIGTERM": at_step(17, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+    "SIGINT": at_step(18, lambda: os.kill(os.getpid(), signal.SIGINT)),
+    "disk full": disk_full,
+}
+
+
+def child(recipe, folder: Path, disturb: Disturbance) -> int:
+    """Train in a forked process; return its status as the shell has it."""
+    process = os.fork()
+    if process == 0:
+        status = 0
+        try:
+            train(recipe, folder, resume=True, watchers=disturb())
+        except Stopped as stopped:
+            status = 128 + stopped.number
+        except DataError as error:
+            status = 1
+            (folder / "error.txt").write_text(str(error))
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            status = 70
+        os._exit(status)
+    _, ended = os.waitpid(process, 0)
+    return os.waitstatus_to_exitcode(ended)
+
+
+def digest(folder: Path) -> str:
+    """Return what a run left: weights, and metrics but for times."""
+    told = hashlib.sha256((folder / "model.safetensors").read_bytes())
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        del record["seconds"], record["texts_per_second"]
+        told.update(json.dumps(record).encode())
+    return told.hexdigest()
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # threads do not survive a fork
+    folder = Path(sys.argv[1])
+    recipe = read_recipe(tiny_table(write_texts(folder / "texts.csv")))
+    # In this process, so that every fork finds compiled kernels and imported modules.
+    train(recipe, folder / "undisturbed")
+    want = digest(folder / "undisturbed")
+    status = child(recipe, folder / "again", lambda: [])
+    print(f"again|{status}|{digest(folder / 'again') == want}")
+    for name, disturb in MOMENTS.items():
+        place = folder / name.replace(" ", "-")
+        status = child(recipe, place, disturb)
+        finished = (place / "result.json").exists()
+        child(recipe, place, lambda: [])
+        same = digest(place) == want
+        left = [path.name for path in place.glob(".*.part")]
+        print(f"{name}|{status}|{same and not finished and not left}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""A run that was killed goes on as if nothing had been."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("kill_and_resume.py")
+KILLED = -signal.SIGKILL
+ENDINGS = {
+    "again": 0,
+    "before the first checkpoint": KILLED,
+    "in the first epoch": KILLED,
+    "in a later epoch": KILLED,
+    "half of a checkpoint": KILLED,
+    "before a checkpoint is renamed": KILLED,
+    "half of the best weights": KILLED,
+    "between best weights and checkpoint": KILLED,
+    "while the model is saved": KILLED,
+    "while the result is written": KILLED,
+    "SIGTERM": 128 + signal.SIGTERM,
+    "SIGINT": 128 + signal.SIGINT,
+    "disk full": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    environment = os.environ | {
+        "PERRON_CACHE": str(folder / "cache"),
+        "PYTHONPATH": str(SCRIPT.parents[1]),
+    }
+    run = subprocess.run(
+        [sys.executable, SCRIPT, folder],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    lines = [line.split("|") for line in run.stdout.splitlines() if "|" in line]
+    return folder, {name: (int(status), same) for name, status, same in lines}
+
+
+@pytest.mark.parametrize("moment", ENDINGS)
+def test_the_weights_are_those_of_the_undisturbed_run(outcome, moment):
+    assert outcome[1][moment] == (ENDINGS[moment], "True")
+
+
+def test_a_full_disk_is_a_clear_error(outcome):
+    message = (outcome[0] / "disk-full" / "error.txt").read_text()
+    assert "checkpoint.safetensors: could not be written (File too large)" in message
+    assert "what was there before is as it was" in message

@@ -1,0 +1,117 @@
+import tomllib
+
+import pytest
+
+from perron.errors import SettingsError
+from perron.training.settings import Recipe, read_recipe, recipe_names, recipe_table
+
+# The paper's Table 2, with what DESIGN says of the authors' code.
+TABLE_2 = {
+    # hidden, l2, learning rate, decay, every, batch size, low bound, dropout, kind
+    "yelp2013": (50, 1e-6, 1e-4, 0.9, 2000, 64, 32, 0.6, "document"),
+    "yelp2014": (50, 1e-6, 1e-4, 0.9, 5000, 64, 16, 0.6, "document"),
+    "imdb": (50, 1e-6, 1e-4, 0.9, 1000, 32, 32, 0.4, "document"),
+    "sst1": (50, 1e-6, 3e-4, 0.95, 500, 128, 32, 0.6, "text"),
+    "sst2": (50, 1e-6, 3e-4, 0.95, 500, 128, 16, 0.6, "text"),
+    "snli": (30, 1e-20, 1e-4, 0.95, 20000, 128, 128, 0.2, "pair"),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_2)
+def test_the_recipe_is_the_papers(name):
+    recipe = read_recipe(recipe_table(name))
+    training, model = recipe.training, recipe.model
+    assert (
+        model.aggregator.hidden,
+        training.l2,
+        training.learning_rate,
+        training.decay,
+        training.decay_steps,
+        training.batch_size,
+        training.batch_size_low,
+        model.embedding.dropout,
+        model.kind,
+    ) == TABLE_2[name]
+    assert model.head.dropout == model.embedding.dropout
+    assert (model.embedding.dim, model.encoder.hidden, model.head.hidden) == (300,) * 3
+    assert (training.max_epochs, training.patience) == (50, 7)
+    assert training.learning_rate_floor == 1e-5
+    assert recipe.text.min_count == 4
+    assert recipe.text.max_words == (40 if model.kind == "document" else 50)
+
+
+def test_the_papers_recipes_and_the_demo_are_there():
+    assert set(recipe_names()) == {*TABLE_2, "demo"}
+
+
+@pytest.mark.parametrize("name", [*TABLE_2, "demo"])
+def test_effective_settings_can_be_read_back(name):
+    recipe = read_recipe(recipe_table(name))
+    assert read_recipe(tomllib.loads(recipe.to_toml())) == recipe
+
+
+def sst2(*overrides: str) -> Recipe:
+    return read_recipe(recipe_table("sst2"), overrides, "sst2")
+
+
+def test_any_setting_can_be_overridden():
+    recipe = sst2(
+        "training.seed=7",
+        "training.learning_rate=1e-3",
+        "model.aggregator.heads=2",
+        "data.train=elsewhere.txt",
+        'vectors=["a.txt", "b.txt"]',
+        "text.case=lower",
+    )
+    assert recipe.training.seed == 7
+    assert recipe.training.learning_rate == 1e-3
+    assert recipe.model.aggregator.heads == 2
+    assert recipe.model.aggregator.hidden == 50
+    assert recipe.data.train == "elsewhere.txt"
+    assert recipe.vectors == ("a.txt", "b.txt")
+    assert recipe.text.case == "lower"
+
+
+def test_an_aggregator_or_encoder_can_be_named_by_a_word():
+    recipe = sst2("model.aggregator=max", "model.encoder=none")
+    assert recipe.model.aggregator.name == "max"
+    assert recipe.model.encoder.name == "none"
+
+
+REFUSED = {
+    "training.lr=1": "sst2: training.lr: there is no such setting",
+    "training.batch_size=0": "training.batch_size: Input should be greater than",
+    "training.batch_size=8": "batch_size_low = 16 is above batch_size = 8",
+    "training.learning_rate=fast": "training.learning_rate: Input should be a valid n",
+    "model.embedding.dropout=1": "model.embedding.dropout: Input should be less than 1",
+    "model.aggregator=maximum": "model.aggregator: Input tag 'maximum'",
+    "model.aggregator.rows=2": "rows: there is no such setting",
+    "model.kind=pair": "model.kind = 'pair' and data.text_pair go together",
+    "model.sentence_aggregator=max": "are for kind = 'document'",
+    "data.format=xml": "data.format: Input should be 'sst'",
+    "training.seed": "write key=value",
+    ".seed=1": "write key=value",
+    "training.seed.more=1": "seed",
+    "nonsense.key=1": "nonsense: there is no such setting",
+}
+
+
+@pytest.mark.parametrize("override", REFUSED)
+def test_what_makes_no_sense_is_refused_by_name(override):
+    with pytest.raises(SettingsError) as refusal:
+        sst2(override)
+    assert REFUSED[override] in str(refusal.value)
+
+
+def test_a_file_that_is_no_recipe_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match=r"no recipe 'sst3'.*sst1, sst2"):
+        recipe_table("sst3")
+    path = tmp_path / "broken.toml"
+    path.write_text("[data\n")
+    with pytest.raises(SettingsError, match=r"broken\.toml: .*line 1"):
+        recipe_table(str(path))
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(Exception, match="frozen"):
+        sst2().training.seed = 1

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+from scipy.stats import permutation_test
+
+from perron.training.significance import paired_p_value
+
+
+def answers(rate: float, count: int, seeds: int = 1, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((seeds, count)) < rate
+
+
+def test_equal_answers_do_not_differ():
+    right = answers(0.8, 200)
+    assert paired_p_value(right, right) == 1.0
+
+
+def test_a_few_examples_by_hand():
+    # Six examples, all better: of 2**6 exchanges two are as extreme, one each side.
+    first, second = np.ones((1, 6), bool), np.zeros((1, 6), bool)
+    assert paired_p_value(first, second) == pytest.approx(2 / 64, abs=0.006)
+
+
+def test_it_agrees_with_scipy():
+    first, second = answers(0.80, 300, 3), answers(0.74, 300, 3, seed=1)
+    want = permutation_test(
+        (first.mean(0), second.mean(0)),
+        lambda a, b, axis: a.mean(axis) - b.mean(axis),
+        permutation_type="samples",
+        n_resamples=9999,
+        vectorized=True,
+        rng=np.random.default_rng(0),
+    )
+    assert paired_p_value(first, second) == pytest.approx(want.pvalue, abs=0.015)
+
+
+def test_under_the_null_small_values_are_rare():
+    values = [
+        paired_p_value(
+            answers(0.7, 80, seed=2 * k), answers(0.7, 80, seed=2 * k + 1), 199
+        )
+        for k in range(200)
+    ]
+    assert np.mean(np.array(values) <= 0.1) < 0.16
+    assert np.mean(np.array(values) <= 0.5) > 0.35
+
+
+def test_it_is_symmetric():
+    first, second = answers(0.8, 100), answers(0.7, 100, seed=1)
+    assert paired_p_value(first, second) == paired_p_value(second, first)

@@ -1,0 +1,43 @@
+"""A training run that takes a second: made-up texts, a small model."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+GOOD = ["fine", "lovely", "bright", "warm"]
+BAD = ["dull", "grey", "cold", "sour"]
+PLAIN = ["the", "film", "was", "a", "day", "and", "then", "some"]
+
+
+def write_texts(path: Path, rows: int = 120, seed: int = 0) -> Path:
+    """Write a CSV file whose texts are told apart by one word each."""
+    chance = random.Random(seed)
+    lines = ["text,label"]
+    for row in range(rows):
+        words = chance.choices(PLAIN, k=chance.randint(0, 9))
+        words.insert(chance.randint(0, len(words)), chance.choice([BAD, GOOD][row % 2]))
+        lines.append(f"{' '.join(words)},{['bad', 'good'][row % 2]}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def tiny_table(path: Path, aggregator: str = "centrality") -> dict[str, Any]:
+    """Return the settings of a run on that file: 4 epochs of 12 batches or more."""
+    return {
+        "data": {"format": "csv", "train": str(path)},
+        "model": {
+            "embedding": {"dim": 8, "dropout": 0.2},
+            "encoder": {"name": "bilstm", "hidden": 4},
+            "aggregator": aggregator,
+            "head": {"hidden": 5, "dropout": 0.2},
+        },
+        "training": {
+            "learning_rate": 0.02,
+            "batch_size": 8,
+            "batch_size_low": 4,
+            "max_epochs": 4,
+            "patience": 4,
+            "precision": "fp32",
+            "checkpoint_seconds": 0.0,
+        },
+    }
