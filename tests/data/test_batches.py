@@ -66,9 +66,9 @@ def test_the_order_follows_from_seed_and_epoch_alone():
 
 
 def test_the_order_of_long_and_short_batches_is_random():
-    sizes = np.sort(some_sizes(3200))
+    sizes = some_sizes(POOL * 32)  # one pool, which was sorted
     means = [sizes[batch].mean() for batch in epoch_batches(sizes, 32, 0, 0)]
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
+    assert abs(np.corrcoef(means, np.arange(POOL))[0, 1]) < 0.7
 
 
 def test_texts_of_like_length_share_a_batch():

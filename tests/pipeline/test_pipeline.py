@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,10 +237,7 @@ class TestRefusals:
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.path.dirname(os.path.dirname(__file__)),
-            },
+            cwd=Path(__file__).parents[1],
         )
         assert run.stdout.splitlines() == list(cases.values()), run.stderr
 

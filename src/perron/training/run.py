@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 from perron.errors import PerronError, SettingsError
@@ -57,10 +58,25 @@ class Result:
 def make_accelerator(precision: str) -> Accelerator:
     """Return accelerate's object for this machine, as it was launched."""
     cpu = not torch.accelerator.is_available()
-    if precision == "auto":
-        has_bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-        precision = "bf16" if has_bf16 else "fp32"
+    if precision == "bf16" and not has_bf16():
+        raise SettingsError(
+            "training.precision = 'bf16': this device cannot; take 'auto' or 'fp32'"
+        )
+    if precision == "auto":  # on a CPU that has it, it is rarely faster
+        precision = "bf16" if has_bf16() and not cpu else "fp32"
+    # Its state is one for the whole process, and otherwise refuses a second run there
+    # that has another precision.
+    AcceleratorState._reset_state()
     return Accelerator(cpu=cpu, mixed_precision="bf16" if precision == "bf16" else "no")
+
+
+def has_bf16() -> bool:
+    """Return if this machine computes in bfloat16; on a CPU, if its LSTM does."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported()
+    if torch.accelerator.is_available():
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def train(

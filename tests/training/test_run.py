@@ -1,0 +1,142 @@
+"""One run, in this process."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from training.tiny import tiny_table, write_texts
+
+import perron
+from perron.errors import PerronError, SettingsError
+from perron.models import ModelConfig, ModelSettings, TextClassifier
+from perron.training import read_recipe, train
+from perron.training.loop import _optimiser
+from perron.training.prepare import prepare
+from perron.training.run import read_right
+from perron.training.settings import TrainingSettings
+
+
+def recipe(folder, *overrides, aggregator="centrality"):
+    table = tiny_table(write_texts(folder / "texts.csv"), aggregator)
+    table["training"]["checkpoint_seconds"] = 1000.0
+    return read_recipe(table, overrides)
+
+
+AGGREGATORS = ["max", "mean", "self-attention", "intra-attention", "dynamic-routing"]
+
+
+@pytest.mark.parametrize("aggregator", ["centrality", *AGGREGATORS])
+def test_every_aggregator_learns(tmp_path, aggregator):
+    settings = recipe(tmp_path, "training.max_epochs=6", aggregator=aggregator)
+    result = train(settings, tmp_path / "run")
+    assert result.dev_accuracy > 0.7
+    assert result.aggregator == aggregator
+
+
+def test_the_saved_model_is_that_of_the_best_epoch(tmp_path):
+    folder = tmp_path / "run"
+    result = train(recipe(tmp_path, "training.max_epochs=6"), folder)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    best = max(record["dev_accuracy"] for record in records)
+    assert result.dev_accuracy == best
+    assert records[result.best_epoch]["dev_accuracy"] == best
+    assert read_right(folder).mean() == result.test_accuracy
+    prepared = prepare(recipe(tmp_path))
+    labels = np.array(prepared.splits.labels)[prepared.dev.labels]
+    texts = list(prepared.splits.dev["text"])
+    predicted = np.array(perron.load(folder).predict(texts))
+    assert (predicted == labels).mean() == best
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("other", 1)):
+        train(recipe(tmp_path, f"training.seed={seed}"), tmp_path / name)
+    one, two, other = (weights(tmp_path / name) for name in ("one", "two", "other"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not any(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_l2_leaves_out_embeddings_and_biases():
+    config = ModelConfig(
+        settings=ModelSettings(embedding={"dim": 4}, encoder={"name": "bilstm"}),
+        vocabulary=9,
+        labels=("a", "b"),
+    )
+    model = TextClassifier(config)
+    groups = _optimiser(model, TrainingSettings(l2=0.3)).param_groups
+    names = {id(value): name for name, value in model.named_parameters()}
+    decayed = {
+        names[id(value)]
+        for group in groups
+        for value in group["params"]
+        if group["weight_decay"] == 0.3
+    }
+    left = set(names.values()) - decayed
+    assert "embedding.vectors.weight" in left
+    assert {name for name in left if name != "embedding.vectors.weight"} == {
+        name for name in names.values() if "bias" in name
+    }
+    assert any("encoder" in name for name in decayed)
+
+
+def test_frozen_vectors_stay_as_they_were(tmp_path):
+    settings = recipe(tmp_path, "model.embedding.freeze=true")
+    before = prepare(settings).model.embedding.vectors.weight.clone()
+    train(settings, tmp_path / "run")
+    assert torch.equal(weights(tmp_path / "run")["embedding.vectors.weight"], before)
+
+
+def test_word_vectors_decide_the_width_and_are_where_training_begins(tmp_path):
+    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    first.write_text("film 1 2 3\nlovely 4 5 6\nunseen 7 8 9\n")
+    second.write_text("lovely -1 -2 -3\nunseen -4 -5 -6\n")
+    settings = recipe(
+        tmp_path, f'vectors=["{first}", "{second}"]', "text.vector_words=3"
+    )
+    prepared = prepare(settings)
+    assert prepared.recipe.model.embedding.dim == 6
+    words = prepared.word_ids.tokenizer.words
+    vectors = prepared.model.embedding.vectors.weight
+    assert vectors[words.index("lovely")].tolist() == [4, 5, 6, -1, -2, -3]
+    assert vectors[words.index("unseen")].tolist() == [7, 8, 9, -4, -5, -6]
+    found = [coverage.types_found for coverage in prepared.coverage.values()]
+    assert found == [2, 1]
+
+
+def test_an_exploding_loss_is_a_clear_error(tmp_path):
+    settings = recipe(tmp_path, "training.learning_rate=1e38", "training.clip=1e38")
+    with pytest.raises(PerronError, match=r"the loss became nan at step .*lower"):
+        train(settings, tmp_path / "run")
+
+
+def test_changed_data_end_a_resumed_run(tmp_path):
+    settings = recipe(tmp_path)
+    train(settings, tmp_path / "run")
+    from perron.training.checkpoints import Checkpoint
+
+    (tmp_path / "run/result.json").unlink()
+    Checkpoint({}, {}, {}, [torch.zeros(1)], 0, "other").write(tmp_path / "run")
+    with pytest.raises(PerronError, match="have changed since this run began"):
+        train(settings, tmp_path / "run", resume=True)
+
+
+def test_bf16_is_refused_where_the_device_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("perron.training.run.has_bf16", lambda: False)
+    with pytest.raises(SettingsError, match=r"training\.precision = 'bf16'"):
+        train(recipe(tmp_path, "training.precision=bf16"), tmp_path / "run")
+
+
+def test_bf16_trains(tmp_path, monkeypatch):
+    # A CPU without bfloat16 has it for all but the LSTM.
+    monkeypatch.setattr("perron.training.run.has_bf16", lambda: True)
+    options = ["training.precision=bf16", "model.encoder=none", "training.max_epochs=8"]
+    result = train(recipe(tmp_path, *options), tmp_path / "run")
+    assert result.dev_accuracy > 0.7
+    assert weights(tmp_path / "run")["head.layers.1.weight"].dtype == torch.float32
