@@ -124,7 +124,7 @@ KINDS = pytest.mark.parametrize(
 
 
 @KINDS
-@pytest.mark.parametrize("chosen", [[0], [1], [3, 1, 0, 2], [2, 2]])
+@pytest.mark.parametrize("chosen", [[0], [1], [2, 3], [3, 1, 0, 2], [2, 2]])
 @pytest.mark.parametrize("order", [None, [3, 2, 1, 0], [2, 0, 1]])
 def test_a_batch_is_the_rows_one_after_the_other(rows, chosen, order):
     dataset = Dataset.from_list(rows)
