@@ -8,6 +8,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # torch's threads spin while they wait for each other, which is slow on a machine that
 # does something else too.
 CALM := GOMP_SPINCOUNT=1000
+# One process for each core, with a thread each; the tests of a file stay together.
+TOGETHER := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
 
@@ -20,7 +22,7 @@ demo: $(VENV)/.demo ## train four poolings on real sentences, show what words we
 	$(CALM) $(RUN)/python examples/demo.py
 
 test: $(VENV)/.dev ## run the tests
-	$(CALM) $(RUN)/python -m pytest -m "not slow" $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow" $(ARGS)
 
 check: $(VENV)/.dev ## lint, formatting and types
 	$(RUN)/ruff check .

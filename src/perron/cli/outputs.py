@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from perron.errors import DataError, SettingsError
 
@@ -21,6 +21,7 @@ _BY_SUFFIX = {
 }
 
 
+@runtime_checkable
 class TextSink(Protocol):
     """What text can be written to."""
 
@@ -31,6 +32,7 @@ class TextSink(Protocol):
         """Pass on what was taken."""
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Writes rows that all have the same columns."""
 
