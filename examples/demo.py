@@ -16,6 +16,7 @@ from rich.console import Console
 import perron
 from perron.cli.compare import comparison_table
 from perron.cli.progress import TrainingBar
+from perron.errors import PerronError
 from perron.explain.terminal import shaded
 from perron.training import read_recipe, recipe_table
 from perron.training.compare import compare, run_folder
@@ -70,4 +71,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PerronError as error:
+        raise SystemExit(f"error: {error}") from None

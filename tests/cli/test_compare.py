@@ -2,6 +2,7 @@ import json
 
 import pytest
 from cli.conftest import TINY
+from training.tiny import write_texts
 
 from perron.cli.compare import split_names
 from perron.errors import SettingsError
@@ -64,3 +65,39 @@ def test_a_variant_changes_the_aggregator_and_the_seed_alone():
     assert back == recipe
     with pytest.raises(SettingsError, match="sdpa"):
         variant(recipe, "sdpa", 0)
+
+
+def test_what_was_trained_otherwise_is_not_compared(perron, texts, tmp_path):
+    options = ["--data", texts, "--out", tmp_path, "--seeds", 1, *TINY]
+    options += ["--aggregators", "mean", "--set=training.max_epochs=1"]
+    assert perron("compare", *options).status == 0
+    told = perron("compare", *options, "--set=training.learning_rate=0.5")
+    assert told.status == 2
+    assert "training.learning_rate was 0.03, is 0.5" in told.err
+
+
+def test_runs_that_were_tested_on_other_texts_are_not_compared(perron, tmp_path):
+    options = ["--data", tmp_path / "texts.csv", "--out", tmp_path / "runs", *TINY]
+    options += ["--aggregators", "mean", "--set=training.max_epochs=1"]
+    write_texts(tmp_path / "texts.csv")
+    assert perron("compare", *options, "--seeds", 1).status == 0
+    write_texts(tmp_path / "texts.csv", rows=150)
+    told = perron("compare", *options, "--seeds", 2)
+    assert told.status == 1
+    assert "mean-1: was tested on other texts" in told.err
+
+
+def test_without_test_data_nothing_is_trained(perron, texts, tmp_path):
+    options = ["--data", texts, "--split", "0.9,0.1,0", "--out", tmp_path, *TINY]
+    told = perron("compare", "--aggregators", "mean", *options)
+    assert told.status == 2
+    assert "compare needs test data" in told.err
+    assert "epoch" not in told.err
+    assert not list(tmp_path.glob("*/settings.toml"))
+
+
+def test_documents_can_be_compared(perron, texts, tmp_path):
+    options = ["--data", texts, "--documents", "--out", tmp_path, *TINY]
+    options += ["--aggregators", "mean", "--seeds", 1, "--set=training.max_epochs=1"]
+    assert perron("compare", *options).status == 0
+    assert 'kind = "document"' in (tmp_path / "mean-0" / "settings.toml").read_text()

@@ -8,6 +8,7 @@ import time
 import pytest
 from cli.conftest import TINY
 
+from perron.cli import main
 from perron.training.settings import recipe_names
 
 
@@ -85,6 +86,10 @@ MISUSE = {
     ("--data", "texts.xml"): "texts.xml",
     ("--data", "t.csv", "--split", "half"): "--split half: write three parts",
     ("--data", "t.csv", "--split", "0.5,0.6,0.1"): "split",
+    ("demo", "--documents"): "--documents: is for --data",
+    ("demo", "--dev-data", "d.csv"): "--dev-data: is for --data",
+    ("--data", "t.csv", "--documents", "--text-pair", "b"): "choose one of them",
+    ("--resume", "--out", "run", "--seed", "3"): "leave out all others",
     ("--resume",): "--resume: say which run",
     ("--resume", "--out", "nowhere"): "nowhere: holds no run",
     ("sst2", "--data-dir", "nowhere"): "--data-dir nowhere: there is no such folder",
@@ -167,3 +172,38 @@ def test_info_lists_the_recipes(perron):
     told = perron("info")
     assert told.status == 0
     assert all(name in told.out for name in recipe_names())
+
+
+def test_a_file_of_texts_is_no_recipe(perron, texts, tmp_path):
+    (tmp_path / "texts.parquet").write_bytes(b"PAR1\xa4\xff")
+    for path in (texts, tmp_path / "texts.parquet"):
+        told = perron("train", path)
+        assert told.status == 2
+        assert "is no TOML file" in told.err
+        assert "go with --data" in told.err
+
+
+def test_names_are_shown_as_they_are(perron, tmp_path):
+    path = tmp_path / "[red].csv"
+    lines = [f"film {k},{['[neg]', ':heart:'][k % 2]}" for k in range(30)]
+    path.write_text("\n".join(["text,label", *lines]))
+    folder = tmp_path / "[run]"
+    told = perron("train", "--data", path, "--out", folder, *TINY)
+    assert f"Saved in {folder}." in told.err
+    for command in (["evaluate"], ["info"], ["predict"]):
+        told = perron(*command, folder, *["film", ":heart:"] * (command == ["predict"]))
+        assert ":heart:" in told.out
+        assert "[neg]" in told.out or command == ["predict"]
+    told = perron("data", "stats", "--data", path)
+    assert "[red].csv" in told.out
+    assert ":heart: " in told.out
+
+
+def test_a_missing_package_is_said_in_one_line(monkeypatch, capsys, texts):
+    monkeypatch.setattr(sys, "argv", ["perron", "train", "--data", str(texts)])
+    monkeypatch.delitem(sys.modules, "perron.training.run", raising=False)
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "accelerate is missing" in capsys.readouterr().err

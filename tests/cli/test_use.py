@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from cli.conftest import TINY
+from training.tiny import write_texts
 
 import perron as library
 
@@ -134,6 +136,9 @@ MISUSE = {
     ("predict", "MODEL", "--file", "b.csv"): (1, "b.csv: no such file"),
     ("predict", "MODEL", "--file", "b.doc"): (2, "b.doc"),
     ("encode", "MODEL", "--file", "b.csv", "--data-format", "x"): (2, "is one of sst"),
+    ("predict", "MODEL", "\udcff"): (2, "'\\udcff': is no UTF-8"),
+    ("predict", "MODEL", "--file", "-", "--text", "a"): (2, "a text a line: --text"),
+    ("evaluate", "MODEL", "--text", "a"): (2, "--text: is for --data"),
     ("evaluate", "MODEL", "--part", "all"): (2, "--part all: is one of train, dev"),
     ("info", "nowhere"): (1, "nowhere"),
     ("predict",): (2, "Missing argument"),
@@ -141,7 +146,7 @@ MISUSE = {
 }
 
 
-@pytest.mark.parametrize("arguments", MISUSE, ids=" ".join)
+@pytest.mark.parametrize("arguments", MISUSE, ids=lambda parts: ascii(" ".join(parts)))
 def test_misuse_is_said_without_a_traceback(
     perron, model, arguments, tmp_path, monkeypatch
 ):
@@ -164,3 +169,82 @@ def test_stats_of_a_file_are_counted(perron, texts):
     assert found["sizes"] == {"train": 96, "dev": 12, "test": 12}
     assert sum(found["labels"].values()) == 96
     assert "vocabulary" in perron("data", "stats", "--data", texts).out
+
+
+def test_nothing_becomes_an_empty_file(perron, model, tmp_path):
+    path = tmp_path / "nothing.txt"
+    path.write_text("")
+    out = tmp_path / "labels.parquet"
+    assert perron("predict", model, "--file", path, "--out", out).status == 0
+    assert pq.read_table(out).num_rows == 0
+
+
+def test_bad_lines_of_standard_input_can_be_left_out(perron, model, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(b"fine\n\xff\xfe\ndull\n"))
+    monkeypatch.setattr("sys.stdin", stdin)
+    told = perron("predict", model, "--skip-bad")
+    assert told.status == 0
+    assert [json.loads(line)["text"] for line in told.out.splitlines()] == [
+        "fine",
+        "dull",
+    ]
+    assert "left out 1 bad row" in told.err
+
+
+def test_evaluate_reads_the_split_of_the_hub_that_is_asked_for(perron, model, tmp_path):
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,label\n" + "lovely film,good\n" * 5)
+    (folder / "test.csv").write_text("text,label\n" + "dull film,bad\n" * 3)
+    for options, texts in (([], 3), (["--part", "train"], 5)):
+        told = perron("evaluate", model, "--data", f"hub:{folder}", "--json", *options)
+        assert json.loads(told.out)["texts"] == texts
+
+
+def test_classes_that_changed_since_are_noticed(perron, tmp_path):
+    path = write_texts(tmp_path / "texts.csv")
+    folder = tmp_path / "run"
+    options = [*TINY, "--set=training.max_epochs=1"]
+    assert perron("train", "--data", path, "--out", folder, *options).status == 0
+    path.write_text(path.read_text() + "strange film,awful\n")
+    told = perron("evaluate", folder)
+    assert told.status == 1
+    assert "the classes in its data have changed" in told.err
+
+
+class TestPairs:
+    @pytest.fixture
+    def pairs(self, perron, cache):
+        path = cache / "pairs.csv"
+        if not path.exists():
+            lines = ["one film,one film,same", "one film,two days,other"] * 15
+            path.write_text("\n".join(["a,b,c", *lines]))
+            options = ["--text", "a", "--text-pair", "b", "--label", "c", *TINY]
+            options += ["--data", path, "--out", cache / "pairs"]
+            told = perron("train", *options)
+            assert told.status == 0, told.err
+            assert told.err.endswith('"..." "..."\n')
+        return cache / "pairs"
+
+    def test_typed_pairs_are_told_apart(self, perron, pairs):
+        told = perron("predict", pairs, "one film", "one film", "one film", "two days")
+        first, second = told.out.splitlines()
+        assert first.endswith("%  one film | one film")
+        assert second.endswith("%  one film | two days")
+
+    def test_single_texts_are_no_pairs(self, perron, pairs, tmp_path):
+        path = tmp_path / "single.txt"
+        path.write_text("one film\n")
+        told = perron("predict", pairs, "--file", path)
+        assert told.status == 2
+        assert "this model is for pairs, and lines has single texts" in told.err
+
+    def test_both_texts_are_read(self, perron, pairs, cache, monkeypatch):
+        options = ["--file", cache / "pairs.csv", "--text", "a", "--text-pair", "b"]
+        told = perron("predict", pairs, *options, "--format", "csv")
+        from_file = list(csv.DictReader(io.StringIO(told.out)))[:2]
+        stdin = io.TextIOWrapper(io.BytesIO(b"one film\tone film\none film\ttwo days"))
+        monkeypatch.setattr("sys.stdin", stdin)
+        told = perron("predict", pairs, "--format", "csv")
+        assert list(csv.DictReader(io.StringIO(told.out))) == from_file
+        assert from_file[1]["text_pair"] == "two days"

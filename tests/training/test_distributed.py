@@ -29,7 +29,7 @@ LAUNCHERS = {
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def surroundings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distributed")
     table = tiny_table(write_texts(folder / "texts.csv", rows=90))
     # Each process draws its own dropout, so curves can be equal only without.
@@ -43,13 +43,12 @@ def trained(tmp_path_factory):
         "GLOO_SOCKET_IFNAME": "lo",
     }
 
-    def train(name: str, launcher: list[str]) -> tuple[list[dict], str]:
+    def perron(launcher: list[str], *arguments: str) -> str:
         command = [sys.executable, "-m"]
         for part in launcher:
             command.append(part.format(port=free_port()))
-        command += ["-m"] * bool(launcher) + ["perron", "train", "tiny.toml"]
         run = subprocess.run(
-            [*command, "--out", name],
+            [*command, *["-m"] * bool(launcher), "perron", *arguments],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -57,8 +56,19 @@ def trained(tmp_path_factory):
             timeout=200,
         )
         assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    return folder, perron
+
+
+@pytest.fixture(scope="module")
+def trained(surroundings):
+    folder, perron = surroundings
+
+    def train(name: str, launcher: list[str]) -> tuple[list[dict], str]:
+        told = perron(launcher, "train", "tiny.toml", "--out", name)
         lines = (folder / name / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines], run.stdout
+        return [json.loads(line) for line in lines], told
 
     return {"one": train("one", [])} | {
         name: train(name, launcher) for name, launcher in LAUNCHERS.items()
@@ -81,3 +91,12 @@ def test_two_processes_have_the_loss_curve_of_one(trained, launcher):
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_only_one_of_two_processes_speaks(trained, launcher):
     assert trained[launcher][1] == trained["one"][1]
+
+
+def test_two_processes_compare(surroundings):
+    folder, perron = surroundings
+    options = ["--aggregators", "max mean", "--seeds", "1", "--out", "compared"]
+    told = perron(LAUNCHERS["torchrun"], "compare", "tiny.toml", *options)
+    assert told.count("aggregator") == 1
+    lines = json.loads((folder / "compared" / "compare.json").read_text())
+    assert [line["aggregator"] for line in lines] == ["max", "mean"]

@@ -1,6 +1,10 @@
 """One run, in this process."""
 
 import json
+import os
+import shutil
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -12,10 +16,11 @@ import perron
 from perron.errors import PerronError, SettingsError
 from perron.models import ModelConfig, ModelSettings, TextClassifier
 from perron.training import read_recipe, train
-from perron.training.loop import _optimiser
+from perron.training.loop import Loop, _optimiser
 from perron.training.prepare import prepare
-from perron.training.run import read_right
+from perron.training.run import read_predictions
 from perron.training.settings import TrainingSettings
+from perron.training.stopping import Stopped
 
 
 def recipe(folder, *overrides, aggregator="centrality"):
@@ -43,7 +48,8 @@ def test_the_saved_model_is_that_of_the_best_epoch(tmp_path):
     best = max(record["dev_accuracy"] for record in records)
     assert result.dev_accuracy == best
     assert records[result.best_epoch]["dev_accuracy"] == best
-    assert read_right(folder).mean() == result.test_accuracy
+    predicted, expected = read_predictions(folder)
+    assert (predicted == expected).mean() == result.test_accuracy
     prepared = prepare(recipe(tmp_path))
     labels = np.array(prepared.splits.labels)[prepared.dev.labels]
     texts = list(prepared.splits.dev["text"])
@@ -140,3 +146,80 @@ def test_bf16_trains(tmp_path, monkeypatch):
     result = train(recipe(tmp_path, *options), tmp_path / "run")
     assert result.dev_accuracy > 0.7
     assert weights(tmp_path / "run")["head.layers.1.weight"].dtype == torch.float32
+
+
+@pytest.fixture
+def stopping_after_an_epoch(monkeypatch):
+    """A signal comes while the dev texts are classified after this many epochs."""
+
+    def stop_after(epochs):
+        def end_epoch(loop, own=Loop._end_epoch):
+            own(loop)
+            if loop.standing.epoch == epochs:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        monkeypatch.setattr(Loop, "_end_epoch", end_epoch)
+
+    return stop_after
+
+
+def test_a_run_goes_on_without_the_cache(
+    tmp_path, monkeypatch, stopping_after_an_epoch
+):
+    monkeypatch.setenv("PERRON_CACHE", str(tmp_path / "cache"))
+    settings = recipe(tmp_path)
+    undisturbed = train(settings, tmp_path / "undisturbed")
+    stopping_after_an_epoch(2)
+    with pytest.raises(Stopped):
+        train(settings, tmp_path / "run")
+    shutil.rmtree(tmp_path / "cache")
+    result = train(settings, tmp_path / "run", resume=True)
+    assert result.dev_accuracy == undisturbed.dev_accuracy
+    one, other = weights(tmp_path / "undisturbed"), weights(tmp_path / "run")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_with_other_texts_does_not_go_on(tmp_path, stopping_after_an_epoch):
+    settings = recipe(tmp_path)
+    stopping_after_an_epoch(2)
+    with pytest.raises(Stopped):
+        train(settings, tmp_path / "run")
+    write_texts(tmp_path / "texts.csv", seed=1)
+    with pytest.raises(PerronError, match="the data or the word vectors have changed"):
+        train(settings, tmp_path / "run", resume=True)
+
+
+def test_a_signal_after_the_last_batch_stops_too(tmp_path, stopping_after_an_epoch):
+    settings = recipe(tmp_path)
+    stopping_after_an_epoch(4)
+    with pytest.raises(Stopped, match="SIGTERM"):
+        train(settings, tmp_path / "run")
+    assert train(settings, tmp_path / "run", resume=True).epochs == 4
+
+
+def test_a_run_that_is_over_has_the_settings_that_were_asked_for(tmp_path):
+    folder = tmp_path / "run"
+    result = train(recipe(tmp_path, "training.max_epochs=1"), folder)
+    again = recipe(tmp_path, "training.max_epochs=1")
+    assert train(again, folder, resume=True) == result
+    with pytest.raises(SettingsError, match="max_epochs was 1, is 2"):
+        train(recipe(tmp_path, "training.max_epochs=2"), folder, resume=True)
+
+
+def test_the_width_of_word_vectors_is_no_other_setting(tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("film 0.1 0.2 0.3\nday 0.2 0.1 0.4\n")
+    settings = recipe(tmp_path, f"vectors=['{vectors}']", "training.max_epochs=1")
+    result = train(settings, tmp_path / "run")
+    assert train(settings, tmp_path / "run", resume=True) == result
+
+
+def test_training_works_in_any_thread(tmp_path):
+    results = []
+    settings = recipe(tmp_path, "training.max_epochs=1")
+    thread = threading.Thread(
+        target=lambda: results.append(train(settings, tmp_path / "run"))
+    )
+    thread.start()
+    thread.join()
+    assert results[0].epochs == 1

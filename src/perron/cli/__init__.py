@@ -13,6 +13,8 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         from perron.cli.app import run
+
+        run()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("perron"):
             raise
@@ -22,4 +24,3 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    run()

@@ -5,11 +5,10 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from perron import __version__
 from perron.cli.compare import compare
-from perron.cli.console import say
+from perron.cli.console import say_error
 from perron.cli.data import data_app
 from perron.cli.encode import encode
 from perron.cli.evaluate import evaluate
@@ -66,7 +65,7 @@ def run() -> None:
     except (PerronError, OSError) as error:
         if debug:
             raise
-        say(f"[red]error:[/] {escape(str(error))}")
+        say_error(str(error))
         sys.exit(_status(error))
 
 

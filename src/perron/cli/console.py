@@ -5,8 +5,11 @@ import sys
 
 from rich.console import Console
 
-messages = Console(stderr=True, highlight=False, soft_wrap=True)
-results = Console(highlight=False, soft_wrap=True)
+# Texts, labels and paths are printed as they are: a [b] or a :heart: in them stays.
+messages = Console(
+    stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True
+)
+results = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def is_first() -> bool:
@@ -16,6 +19,12 @@ def is_first() -> bool:
 
 def say(text: str) -> None:
     """Tell the person at the terminal something."""
+    messages.print(text)
+
+
+def say_error(text: str) -> None:
+    """Tell the person at the terminal what went wrong."""
+    messages.print("error:", style="red", end=" ")
     messages.print(text)
 
 

@@ -84,7 +84,7 @@ def stats(
     results.print(table)
     for name, told in found.items():
         shares = ", ".join(f"{label} {count:,}" for label, count in told.labels.items())
-        results.print(f"{name}: {shares}", markup=False)
+        results.print(f"{name}: {shares}")
         if told.skipped or told.dropped:
             results.print(
                 f"{name}: left out {told.skipped} bad rows, {told.dropped} without a "

@@ -15,7 +15,11 @@ def evaluate(
     model: options.Model,
     data: options.Data = None,
     part: Annotated[
-        str, typer.Option(help="train, dev or test, of the data it was trained on.")
+        str,
+        typer.Option(
+            help="train, dev or test, of the data it was trained on; with --data "
+            "hub:NAME, the split."
+        ),
     ] = "test",
     data_format: options.DataFormat = None,
     text: options.Text = None,
@@ -36,23 +40,27 @@ def evaluate(
     """
     import sklearn.metrics
 
-    from perron.cli.choose import Asked
+    from perron.cli.choose import Asked, check_options, data_table
     from perron.pipeline import load
     from perron.training.evaluation import evaluate as run_evaluation
     from perron.training.held_out import held_out_examples, other_examples
 
+    asked = Asked(
+        recipe=None,
+        data=data,
+        data_format=data_format,
+        text=text,
+        text_pair=text_pair,
+        label=label,
+        tokenised=tokenised,
+    )
+    check_options(asked)
     pipeline = load(model)
     if data is None:
         examples = held_out_examples(pipeline, model, part, data_dir)
     else:
-        from perron.cli.choose import data_table
-
-        asked = Asked(
-            None, data, data_format, None, None, text, text_pair, label,
-            tokenised=tokenised,
-        )  # fmt: skip
         table = data_table(asked) | {"skip_bad": skip_bad}
-        examples = other_examples(pipeline, table, data_dir)
+        examples = other_examples(pipeline, table, part, data_dir)
     if not len(examples):
         raise SettingsError("there is nothing to test on")
     found = run_evaluation(pipeline.model, examples)

@@ -29,8 +29,9 @@ def info(
     """
     rows = _of_model(model) if model is not None else _of_machine()
     table = Table(show_header=False, box=None)
+    table.add_column(style="bold")
     for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/]", value)
+        table.add_row(name, value)
     results.print(table)
 
 

@@ -14,7 +14,7 @@ from perron.data.load import read_texts
 from perron.data.readers import Columns
 from perron.data.readers.rows import BadRows
 from perron.data.settings import Format, format_of
-from perron.errors import DataError, SettingsError
+from perron.errors import SettingsError
 
 CHUNK = 1024  # texts that are read, worked on and written together
 
@@ -24,6 +24,12 @@ class Inputs(NamedTuple):
 
     texts: list[str]
     pairs: list[str] | None
+
+    def shown(self) -> list[str]:
+        """Return what a person needs to tell them apart."""
+        if self.pairs is None:
+            return self.texts
+        return [" | ".join(pair) for pair in zip(self.texts, self.pairs, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -52,29 +58,42 @@ class Source:
         if self.file is None and sys.stdin.isatty():
             raise SettingsError("give texts, or --file FILE, or standard input")
         if self.file in (None, "-"):
-            return self._standard_input()
+            return self._standard_input(bad)
         return self._from_file(str(self.file), bad)
 
     def _typed(self) -> Iterable[tuple[str, str]]:
+        for text in self.texts:
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise SettingsError(f"{text!r}: is no UTF-8") from error
         if not self.is_pair:
             return [(text, "") for text in self.texts]
         if len(self.texts) % 2:
             raise SettingsError("this model is for pairs: give texts two by two")
         return list(zip(self.texts[::2], self.texts[1::2], strict=True))
 
-    def _standard_input(self) -> Iterator[tuple[str, str]]:
+    def _standard_input(self, bad: BadRows) -> Iterator[tuple[str, str]]:
         """Yield a text for each line; the texts of a pair are parted by a tab."""
+        if self.text or self.text_pair or self.data_format not in (None, "lines"):
+            raise SettingsError(
+                "standard input has a text a line: --text, --text-pair and "
+                "--data-format are for --file FILE"
+            )
         for number, raw in enumerate(sys.stdin.buffer, start=1):
             try:
                 line = raw.decode().rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise DataError(f"is no UTF-8 ({error})", "-", number) from error
+                bad.report("-", number, f"is no UTF-8 ({error})")
+                continue
             first, tab, second = line.partition("\t")
-            if self.is_pair and not tab:
-                raise DataError(
-                    "this model is for pairs: a tab between their texts", "-", number
-                )
-            yield (first, second) if self.is_pair else (line, "")
+            if not self.is_pair:
+                yield line, ""
+            elif tab:
+                yield first, second
+            else:
+                problem = "this model is for pairs: a tab between their texts"
+                bad.report("-", number, problem)
 
     def _from_file(self, file: str, bad: BadRows) -> Iterator[tuple[str, str]]:
         format = self.data_format or format_of(file)
@@ -83,6 +102,10 @@ class Source:
             raise SettingsError("--text-pair: this model is for single texts")
         columns = Columns(text=self.text or "text", pair=pair, label=None)
         for row in read_texts(Path(file), format, columns, bad):
+            if self.is_pair and row.pair is None:
+                raise SettingsError(
+                    f"{file}: this model is for pairs, and {format} has single texts"
+                )
             yield row.text, row.pair or ""
 
 

@@ -25,6 +25,12 @@ TextPair = Annotated[
     str | None, typer.Option("--text-pair", help="Column of the second text.")
 ]
 Label = Annotated[str | None, typer.Option("--label", help="Column of the label.")]
+Split = Annotated[
+    str | None, typer.Option(help="Parts of --data, such as 0.8,0.1,0.1.")
+]
+Documents = Annotated[
+    bool, typer.Option("--documents", help="Sentences first, then the document.")
+]
 DataFormat = Annotated[
     str | None,
     typer.Option("--data-format", help="Of the file, if its name does not tell."),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,9 +86,10 @@ class Parquet:
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """Finish the file."""
-        if self._writer is not None:
-            self._writer.close()
+        """Finish the file; without a row it has no columns, but is a Parquet file."""
+        if self._writer is None:
+            self.write([])
+        self._writer.close()
 
 
 def _flattened(row: Row) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def writer(out: Path | None, format: str | None) -> Iterator[Writer]:
         yield JsonLines(sys.stdout) if chosen == "jsonl" else Csv(sys.stdout)
         sys.stdout.flush()
         return
-    part = out.with_name(f".{out.name}.part")
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         if chosen == "parquet":
             made = Parquet(part)

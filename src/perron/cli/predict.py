@@ -60,10 +60,10 @@ def predict(
     if texts and format is None and out is None:
         for chunk in source.chunks(BadRows()):
             probabilities = loaded.predict_proba(chunk.texts, chunk.pairs)
-            for shown, row in zip(chunk.texts, probabilities, strict=True):
+            for shown, row in zip(chunk.shown(), probabilities, strict=True):
                 best = int(row.argmax())
                 share = f"{100 * row[best]:5.1f} %"
-                results.print(f"{loaded.labels[best]}  {share}  {shown}", markup=False)
+                results.print(f"{loaded.labels[best]}  {share}  {shown}")
         return
 
     def rows(chunk: Inputs) -> list[dict[str, object]]:

@@ -74,7 +74,7 @@ class ReadingBar:
 
     def __init__(self) -> None:
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TextColumn("{task.percentage:>3.0f} %"),
             TimeRemainingColumn(compact=True),
@@ -91,3 +91,7 @@ class ReadingBar:
         self._bar.update(self._tasks[source], completed=done)
         if done >= total:
             self._bar.stop()
+
+    def end(self) -> None:
+        """Give the terminal back, also when a source could not be read to its end."""
+        self._bar.stop()

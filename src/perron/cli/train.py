@@ -24,12 +24,8 @@ def train(
     text: options.Text = None,
     text_pair: options.TextPair = None,
     label: options.Label = None,
-    split: Annotated[
-        str | None, typer.Option(help="Parts of --data, such as 0.8,0.1,0.1.")
-    ] = None,
-    documents: Annotated[
-        bool, typer.Option("--documents", help="Sentences first, then the document.")
-    ] = False,
+    split: options.Split = None,
+    documents: options.Documents = False,
     tokenised: options.Tokenised = False,
     data_dir: options.DataDir = None,
     vectors: options.Vectors = None,
@@ -88,14 +84,19 @@ def train(
     if resume and recipe is None and data is None:
         if out is None:
             raise SettingsError("--resume: say which run, with --out FOLDER")
+        if asked != Asked(recipe=None):
+            raise SettingsError(
+                "--resume goes on with the settings of the run: leave out all others"
+            )
         chosen = read_settings(out)
     else:
         chosen = choose_recipe(asked)
     folder = out or Path("runs") / asked.name
     watchers: list[Watcher] = [] if quiet else [TrainingBar(chosen.training)]
-    if tensorboard:
+    if tensorboard and is_first():
         folder.mkdir(parents=True, exist_ok=True)
         watchers.append(TensorBoard(folder))
+    reading = ReadingBar()
     try:
         result = run_training(
             chosen,
@@ -103,11 +104,13 @@ def train(
             resume=resume,
             watchers=watchers,
             on_prepared=None if quiet else tell_prepared,
-            vector_progress=None if quiet else ReadingBar(),
+            vector_progress=None if quiet else reading,
         )
     except Stopped:
         say(f"Go on with: perron train --resume --out {folder}")
         raise
+    finally:
+        reading.end()
     if not is_first():
         return
     test = ""
@@ -118,4 +121,5 @@ def train(
         f"dev {100 * result.dev_accuracy:.2f} %{test}"
     )
     if not quiet:
-        say(f'Saved in {folder}. Try: perron predict {folder} "..."')
+        texts = '"..." "..."' if chosen.model.kind == "pair" else '"..."'
+        say(f"Saved in {folder}. Try: perron predict {folder} {texts}")

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from perron.errors import SettingsError
+from perron.errors import DataError, SettingsError
 from perron.files import write_whole
+from perron.training.prepare import Prepared
 from perron.training.report import Line, draw, markdown
-from perron.training.run import Result, read_right, train
+from perron.training.run import Result, read_predictions, train
 from perron.training.settings import Recipe, read_recipe
 from perron.training.significance import paired_p_value
 from perron.training.watchers import Watcher
@@ -82,9 +83,14 @@ def compare(
     for (aggregator, seed), each in variants.items():
         place = run_folder(folder, aggregator, seed)
         watchers = on_run(aggregator, seed) if on_run else ()
-        result = train(each, place, root=root, resume=True, watchers=watchers)
-        if result.test_accuracy is None:
-            raise SettingsError("compare needs test data, and there is none")
+        result = train(
+            each,
+            place,
+            root=root,
+            resume=True,
+            watchers=watchers,
+            on_prepared=_check_test,
+        )
         results[aggregator].append(result)
     lines = _summary(results, folder, seeds)
     write_whole(
@@ -96,6 +102,11 @@ def compare(
     return lines
 
 
+def _check_test(prepared: Prepared) -> None:
+    if prepared.test is None:
+        raise SettingsError("compare needs test data, and there is none")
+
+
 def run_folder(folder: Path, aggregator: str, seed: int) -> Path:
     """Return the folder of one run."""
     name = aggregator.replace(":", "-").replace("=", "-").replace(",", "-")
@@ -105,10 +116,8 @@ def run_folder(folder: Path, aggregator: str, seed: int) -> Path:
 def _summary(
     results: dict[str, list[Result]], folder: Path, seeds: Sequence[int]
 ) -> list[Line]:
-    right = {
-        name: np.stack([read_right(run_folder(folder, name, seed)) for seed in seeds])
-        for name in results
-    }
+    _, expected = read_predictions(run_folder(folder, next(iter(results)), seeds[0]))
+    right = {name: _right(folder, name, seeds, expected) for name in results}
     seconds = {
         name: float(np.median([run.epoch_seconds for run in runs]))
         for name, runs in results.items()
@@ -133,3 +142,18 @@ def _summary(
             )
         )
     return lines
+
+
+def _right(
+    folder: Path, aggregator: str, seeds: Sequence[int], expected: np.ndarray
+) -> np.ndarray:
+    """Return for each seed whether each test example was got right, (seeds, n)."""
+    rows = []
+    for seed in seeds:
+        place = run_folder(folder, aggregator, seed)
+        predicted, own = read_predictions(place)
+        if not np.array_equal(own, expected):
+            problem = "was tested on other texts than the first run; remove it"
+            raise DataError(problem, place)
+        rows.append(predicted == own)
+    return np.stack(rows)

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from perron.data.batches import Examples
 from perron.data.load import PARTS, load_data, load_split
-from perron.data.settings import DataSettings
-from perron.errors import SettingsError
+from perron.data.settings import PACKAGED, DataSettings
+from perron.errors import DataError, SettingsError
 from perron.pipeline import Pipeline
 from perron.training.run import read_settings
 
@@ -21,20 +21,25 @@ def held_out_examples(
     if part not in PARTS:
         raise SettingsError(f"--part {part}: is one of {', '.join(PARTS)}")
     settings = read_settings(folder).data
-    rows = getattr(load_data(settings, root), part)
+    splits = load_data(settings, root)
+    if splits.labels != pipeline.labels:
+        raise DataError("the classes in its data have changed; give --data", folder)
+    rows = getattr(splits, part)
     if rows is None:
         raise SettingsError(f"{folder}: was trained without {part} data; give --data")
     return _examples(pipeline, rows, settings)
 
 
 def other_examples(
-    pipeline: Pipeline, table: Mapping[str, Any], root: Path | None = None
+    pipeline: Pipeline, table: Mapping[str, Any], part: str, root: Path | None = None
 ) -> Examples:
-    """Return other data for a model, all of it, with the labels that the model knows.
+    """Return other data for a model, with the labels that the model knows.
 
     Args:
         pipeline: the model.
-        table: settings of the data; its ``train`` is what is read.
+        table: settings of the data; a file is read whole, it is their ``train``.
+        part: what is read of data that are no file: a split of the hub, or train, dev
+            or test of packaged data.
         root: folder of the datasets.
     """
     try:
@@ -45,7 +50,8 @@ def other_examples(
     if is_pair != (pipeline.word_ids.kind == "pair"):
         wanted = "pairs" if pipeline.word_ids.kind == "pair" else "single texts"
         raise SettingsError(f"--text-pair: this model is for {wanted}")
-    name = settings.train or "test"
+    is_file = settings.format not in (*PACKAGED, "hub")
+    name = str(settings.train) if is_file else part
     rows = load_split(settings, name, pipeline.labels, root).rows
     return _examples(pipeline, rows, settings)
 

@@ -71,6 +71,8 @@ class Loop:
                 while not self.standing.finished:
                     self._train_epoch(request)
                     self._end_epoch()
+            if request.number:  # it came after the last batch
+                raise Stopped(request.number)
         finally:
             for watcher in self.watchers:
                 watcher.end()

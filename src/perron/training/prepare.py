@@ -1,7 +1,7 @@
 """Before the first step: data, vocabulary, word vectors, model."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from perron.training.settings import Recipe
 # Called with a source of word vectors, bytes done, and bytes in all.
 VectorProgress = Callable[[str, int, int], None]
 
+HASHED = 1000  # examples that are hashed together
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -41,7 +43,7 @@ class Prepared:
         model: with the word vectors in it, otherwise random.
         coverage: of each source of word vectors.
         skipped_vectors: bad rows left out of each source.
-        fingerprint: of data and vocabulary; a checkpoint belongs to one.
+        fingerprint: of ids, labels and vocabulary; a checkpoint belongs to one.
     """
 
     recipe: Recipe
@@ -81,14 +83,13 @@ def prepare(
         data.tokenised,
         data.sentence_mark,
     )
-    encoded = [
-        None if rows is None else word_ids.encode_dataset(rows)
-        for rows in (splits.train, splits.dev, splits.test)
-    ]
-    train, dev, test = (None if rows is None else Examples(rows) for rows in encoded)
-    assert train is not None
-    assert dev is not None
-    recipe = _with_width(recipe, sources)
+    train = Examples(word_ids.encode_dataset(splits.train))
+    dev = Examples(word_ids.encode_dataset(splits.dev))
+    test = None
+    if splits.test is not None:
+        test = Examples(word_ids.encode_dataset(splits.test))
+    if sources:
+        recipe = with_width(recipe, sum(table.dim for table in sources.values()))
     known = {word: counts[word] for word in vocabulary if word in counts}
     return Prepared(
         recipe,
@@ -100,7 +101,7 @@ def prepare(
         _model(recipe, splits.labels, vocabulary, sources),
         {name: coverage(table, known) for name, table in sources.items()},
         {name: table.skipped for name, table in sources.items()},
-        _fingerprint(encoded, vocabulary),
+        _fingerprint([train, dev, test], [*vocabulary, *splits.labels]),
     )
 
 
@@ -134,11 +135,8 @@ def _other_words(recipe: Recipe, sources: dict[str, WordVectors]) -> list[str]:
     return words
 
 
-def _with_width(recipe: Recipe, sources: dict[str, WordVectors]) -> Recipe:
+def with_width(recipe: Recipe, width: int) -> Recipe:
     """Return the recipe with the width that the word vectors have."""
-    if not sources:
-        return recipe
-    width = sum(table.dim for table in sources.values())
     embedding = recipe.model.embedding.model_copy(update={"dim": width})
     model = recipe.model.model_copy(update={"embedding": embedding})
     return recipe.model_copy(update={"model": model})
@@ -166,7 +164,15 @@ def _model(
     return model
 
 
-def _fingerprint(datasets: Sequence[object], vocabulary: Sequence[str]) -> str:
-    prints = [getattr(rows, "_fingerprint", "") for rows in datasets]
-    told = "\n".join([*prints, *vocabulary])
-    return hashlib.sha256(told.encode()).hexdigest()
+def _fingerprint(parts: Iterable[Examples | None], names: Sequence[str]) -> str:
+    """Hash what is learnt from; where the cache keeps it, and since when, is not."""
+    told = hashlib.sha256("\n".join(names).encode())
+    for examples in parts:
+        if examples is None:
+            continue
+        for begin in range(0, len(examples), HASHED):
+            rows = range(begin, min(begin + HASHED, len(examples)))
+            batch = examples.batch(rows)
+            for tensor in (*batch.inputs.values(), batch.labels):
+                told.update(tensor.numpy().tobytes())
+    return told.hexdigest()

@@ -1,7 +1,6 @@
 """One training run in a folder of its own, from recipe to saved model."""
 
 import json
-import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -13,17 +12,17 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
-from perron.errors import PerronError, SettingsError
-from perron.files import locked, remove_parts, write_whole
+from perron.errors import SettingsError
+from perron.files import locked, make_folder, remove_parts, write_whole
 from perron.pipeline import Pipeline
 from perron.training.checkpoints import CHECKPOINT, best_path, remove_other_bests
 from perron.training.curves import draw_curves
 from perron.training.evaluation import evaluate
 from perron.training.loop import Loop
-from perron.training.prepare import Prepared, VectorProgress, prepare
+from perron.training.prepare import Prepared, VectorProgress, prepare, with_width
 from perron.training.schedule import Standing
-from perron.training.settings import Recipe, read_recipe
-from perron.training.watchers import METRICS, Watcher, read_metrics
+from perron.training.settings import Recipe, read_recipe, recipe_table
+from perron.training.watchers import Watcher, read_metrics
 
 SETTINGS = "settings.toml"
 RESULT = "result.json"
@@ -98,12 +97,12 @@ def train(
         root: folder of the datasets.
         resume: go on after the last checkpoint; a run that is over is left as it is.
         watchers: told how it goes.
-        on_prepared: told what was read, before the first step.
+        on_prepared: told what was read, before the first step; may refuse it.
         vector_progress: told how the reading of word vectors goes.
     """
     accelerator = make_accelerator(recipe.training.precision)
     if accelerator.is_main_process:
-        _check_folder(folder, resume)
+        _check_folder(recipe, folder, resume)
     accelerator.wait_for_everyone()
     if resume and (folder / RESULT).exists():
         return read_result(folder)
@@ -113,9 +112,9 @@ def train(
         with accelerator.main_process_first():
             prepared = prepare(recipe, root, vector_progress)
         if accelerator.is_main_process:
-            _settle(prepared.recipe, folder, resume)
             if on_prepared is not None:
                 on_prepared(prepared)
+            _settle(prepared.recipe, folder)
         standing = Loop(prepared, folder, accelerator, watchers).run()
         return _finish(prepared, folder, accelerator, standing)
 
@@ -125,11 +124,10 @@ def read_result(folder: Path) -> Result:
     return Result(**json.loads((folder / RESULT).read_text()))
 
 
-def read_right(folder: Path) -> np.ndarray:
-    """Return for each test example whether a run that is over got it right."""
+def read_predictions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the predicted and the true class of each test example of a run."""
     with np.load(folder / PREDICTIONS, allow_pickle=False) as kept:
-        right: np.ndarray = kept["predicted"] == kept["expected"]
-    return right
+        return kept["predicted"], kept["expected"]
 
 
 def read_settings(folder: Path) -> Recipe:
@@ -137,34 +135,39 @@ def read_settings(folder: Path) -> Recipe:
     path = folder / SETTINGS
     if not path.is_file():
         raise SettingsError(f"{folder}: holds no run (no {SETTINGS} in it)")
-    return read_recipe(tomllib.loads(path.read_text()), where=str(path))
+    return read_recipe(recipe_table(str(path)), where=str(path))
 
 
-def _check_folder(folder: Path, resume: bool) -> None:
-    begun = (folder / SETTINGS).exists()
-    if begun and not resume:
-        raise SettingsError(
-            f"{folder} holds a run already: go on with --resume, or choose another "
-            "folder with --out"
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PerronError(f"{folder}: cannot be made ({error.strerror})") from error
-
-
-def _settle(recipe: Recipe, folder: Path, resume: bool) -> None:
-    """Write the effective settings; those of a resumed run must be the same."""
-    if resume and (folder / SETTINGS).exists():
-        before = read_settings(folder).model_dump(mode="json")
-        differing = _differences(before, recipe.model_dump(mode="json"))
-        if differing:
+def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Make the folder; refuse one with another run, be that over or not."""
+    if (folder / SETTINGS).exists():
+        if not resume:
             raise SettingsError(
-                f"{folder}: cannot go on with other settings than it began with: "
-                + "; ".join(differing)
+                f"{folder} holds a run already: go on with --resume, or choose another "
+                "folder with --out"
             )
-        return
-    write_whole(folder / SETTINGS, recipe.to_toml().encode())
+        if recipe.vectors:  # they decide the width, and are not read yet
+            width = read_settings(folder).model.embedding.dim
+            recipe = with_width(recipe, width)
+        _check_settings(recipe, folder)
+    make_folder(folder)
+
+
+def _settle(recipe: Recipe, folder: Path) -> None:
+    """Write the effective settings; those of a resumed run must be the same."""
+    if (folder / SETTINGS).exists():
+        _check_settings(recipe, folder)
+    else:
+        write_whole(folder / SETTINGS, recipe.to_toml().encode())
+
+
+def _check_settings(recipe: Recipe, folder: Path) -> None:
+    before = read_settings(folder).model_dump(mode="json")
+    if differing := _differences(before, recipe.model_dump(mode="json")):
+        raise SettingsError(
+            f"{folder}: cannot go on with other settings than it began with: "
+            f"{'; '.join(differing)}. Choose another folder with --out"
+        )
 
 
 def _differences(before: object, now: object, key: str = "") -> list[str]:
@@ -186,7 +189,7 @@ def _finish(
     assert standing.best_epoch is not None
     if not accelerator.is_main_process:
         accelerator.wait_for_everyone()
-        return _result(prepared, folder, standing, None)
+        return read_result(folder)
     model = accelerator.unwrap_model(prepared.model)
     model.load_state_dict(load_file(best_path(folder, standing.best_epoch)))
     accuracy = None
@@ -215,7 +218,7 @@ def _result(
     prepared: Prepared, folder: Path, standing: Standing, test_accuracy: float | None
 ) -> Result:
     assert standing.best_epoch is not None
-    records = read_metrics(folder) if (folder / METRICS).exists() else []
+    records = read_metrics(folder)
     speeds = [record["texts_per_second"] for record in records]
     seconds = [record["seconds"] for record in records]
     return Result(

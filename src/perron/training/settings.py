@@ -80,20 +80,19 @@ def recipe_table(name: str) -> dict[str, Any]:
     Args:
         name: of a recipe that comes with the package, or the path of a TOML file.
     """
-    if name in recipe_names():
-        text = (files("perron.recipes") / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        path = Path(name)
-        if not path.is_file():
-            raise SettingsError(
-                f"no recipe {name!r}: give the path of a TOML file, or one of "
-                f"{', '.join(recipe_names())}"
-            )
-        text = path.read_text(encoding="utf-8")
+    own = name in recipe_names()
+    path = files("perron.recipes") / f"{name}.toml" if own else Path(name)
+    if not path.is_file():
+        raise SettingsError(
+            f"no recipe {name!r}: give the path of a TOML file, or one of "
+            f"{', '.join(recipe_names())}"
+        )
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{name}: {error}") from error
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise SettingsError(
+            f"{name}: is no TOML file ({error}); texts to train on go with --data"
+        ) from error
 
 
 def read_recipe(

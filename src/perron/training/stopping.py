@@ -1,6 +1,7 @@
 """Being asked to stop: finish the batch, save, go."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -35,8 +36,14 @@ def _again(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def held_back_signals() -> Iterator[StopRequest]:
-    """Hold back SIGINT and SIGTERM inside the block, and tell of them."""
+    """Hold back SIGINT and SIGTERM inside the block, and tell of them.
+
+    Python gives signals to the main thread alone; any other has none to hold back.
+    """
     request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
     before = {number: signal.signal(number, request.note) for number in SIGNALS}
     try:
         yield request
