@@ -56,9 +56,21 @@ def test_a_finished_run_is_not_trained_over(perron, texts, model):
     assert "holds a run already: go on with --resume" in told.err
 
 
-def test_resuming_a_finished_run_tells_its_result(perron, model):
+def test_resuming_a_finished_run_tells_its_result_and_clears_up(perron, model):
+    left = [model / "checkpoint.safetensors", model / "best-0.safetensors"]
+    for path in left:
+        path.touch()
     told = perron("train", "--resume", "--out", model)
     assert (told.status, told.out[:10]) == (0, "best epoch")
+    assert not any(path.exists() for path in left)
+
+
+def test_a_run_finds_its_data_from_any_folder(perron, texts, tmp_path, monkeypatch):
+    monkeypatch.chdir(texts.parent)
+    run = tmp_path / "run"
+    assert perron("train", "--data", texts.name, "--out", run, *TINY).status == 0
+    monkeypatch.chdir(tmp_path)
+    assert perron("evaluate", run).status == 0
 
 
 def test_resuming_with_other_settings_is_refused(perron, texts, tmp_path):

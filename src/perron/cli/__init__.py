@@ -6,6 +6,13 @@ import sys
 
 def main() -> None:
     """Run the command line; a missing extra is said in one line."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # perhaps while torch is imported
+        sys.exit(130)
+
+
+def _main() -> None:
     # torch's threads spin while they wait for each other. On a machine that does
     # something else too that made an LSTM ten times slower; not to spin at all made it
     # twice as slow on a quiet one. So: a little. Read when torch is imported.

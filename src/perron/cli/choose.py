@@ -1,5 +1,6 @@
 """From recipe, --data and --set to the settings of a run."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -118,10 +119,10 @@ def data_table(asked: Asked) -> dict[str, Any]:
         found |= {"format": "hub", "name": asked.data.removeprefix("hub:")}
     else:
         found |= {"format": asked.data_format or format_of(asked.data)}
-        found["train"] = asked.data
+        found["train"] = _absolute(asked.data)
     given = {
-        "dev": asked.dev_data,
-        "test": asked.test_data,
+        "dev": _absolute(asked.dev_data),
+        "test": _absolute(asked.test_data),
         "text": asked.text,
         "text_pair": asked.text_pair,
         "label": asked.label,
@@ -129,6 +130,11 @@ def data_table(asked: Asked) -> dict[str, Any]:
         "tokenised": True if asked.tokenised else None,
     }
     return found | {key: value for key, value in given.items() if value is not None}
+
+
+def _absolute(name: str | None) -> str | None:
+    """Return a file's path so that it is found from any folder; other names as is."""
+    return name if name is None or not Path(name).is_file() else os.path.abspath(name)
 
 
 def _fractions(text: str) -> list[float]:

@@ -124,7 +124,7 @@ class Loop:
         self.optimiser.step()
         self.optimiser.zero_grad()
         right = weight * (logits.argmax(-1) == batch.labels).sum()
-        told = torch.stack([loss.detach().double(), right.double()])
+        told = torch.stack([loss.detach(), right.to(loss)])
         total, good, stop = self._total(told, request.number)
         if not math.isfinite(total):
             raise PerronError(

@@ -105,6 +105,8 @@ def train(
         _check_folder(recipe, folder, resume)
     accelerator.wait_for_everyone()
     if resume and (folder / RESULT).exists():
+        if accelerator.is_main_process:
+            _clear(folder)  # should it have been killed before it did so itself
         return read_result(folder)
     with locked(folder) if accelerator.is_main_process else nullcontext():
         if accelerator.is_main_process:
@@ -208,10 +210,15 @@ def _finish(
     Pipeline(model, prepared.word_ids).save_pretrained(folder, facts)
     draw_curves(read_metrics(folder), folder / "curves.png")
     write_whole(folder / RESULT, json.dumps(asdict(result), indent=2).encode())
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    remove_other_bests(folder, None)
+    _clear(folder)
     accelerator.wait_for_everyone()
     return result
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a run that is over needs no more."""
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    remove_other_bests(folder, None)
 
 
 def _result(

@@ -44,7 +44,9 @@ def held_back_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request.note) for number in SIGNALS}
+    # A signal that is ignored, as in the background of a script, stays so.
+    heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, request.note) for number in heard}
     try:
         yield request
     finally:
