@@ -1,0 +1,23 @@
+"""The benchmarks run as they stand; what they measure is for `make bench`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CONCLUSIONS = {
+    "solver": "than batched LU up to 50 words",
+    "pooling": "`CentralityPool` takes at most",
+    "length": "1024 words take",
+}
+
+
+@pytest.mark.parametrize("name", CONCLUSIONS)
+def test_the_benchmark_prints_its_conclusions(name):
+    command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", "--quick"]
+    command += ["--budget", "0.1"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert CONCLUSIONS[name] in " ".join(run.stdout.split())
