@@ -38,6 +38,14 @@ def test_it_says_what_it_reads_and_how_it_goes(perron, texts, tmp_path):
     assert f'Try: perron predict {tmp_path / "run"} "..."' in told.err
 
 
+def test_a_model_that_learnt_nothing_is_said_to_be_so(perron, texts, tmp_path):
+    options = [*TINY, "--set=training.learning_rate=1e-9"]
+    told = perron("train", "--data", texts, "--out", tmp_path / "run", *options)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["dev_accuracy"] <= result["commonest"]
+    assert "no better than always to say the commonest class" in told.err
+
+
 def test_quiet_says_only_the_result(perron, texts, tmp_path):
     told = perron("train", "--data", texts, "--out", tmp_path / "run", "--quiet", *TINY)
     assert (told.status, told.err) == (0, "")
@@ -163,7 +171,7 @@ def test_a_signal_saves_and_resume_goes_on(texts, tmp_path, cache, sent, perron)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + sent
     assert f"stopped by {sent.name}; saved" in err
-    assert f"Go on with: perron train --resume --out {folder}" in err
+    assert f"saved. Go on with: perron train --resume --out {folder}" in err
     assert "Traceback" not in err
     (folder / "settings.toml").write_text(
         (folder / "settings.toml").read_text().replace("epochs = 400", "epochs = 1")

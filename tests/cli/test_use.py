@@ -132,6 +132,7 @@ MISUSE = {
     ("predict", "nowhere", "text"): (1, "nowhere"),
     ("predict", "MODEL", "--format", "xml", "a"): (2, "--format xml: is one of jsonl"),
     ("predict", "MODEL", "--format", "parquet", "a"): (2, "needs a file, --out FILE"),
+    ("predict", "MODEL", "a", "--out", "b.xlsx"): (2, "b.xlsx: its name does not tell"),
     ("predict", "MODEL", "a", "--file", "b.csv"): (2, "give texts or --file, not both"),
     ("predict", "MODEL", "--file", "b.csv"): (1, "b.csv: no such file"),
     ("predict", "MODEL", "--file", "b.doc"): (2, "b.doc"),

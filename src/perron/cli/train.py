@@ -53,6 +53,8 @@ def train(
 
         perron train --data reviews.csv --text review --label stars
 
+        perron train --data pairs.tsv --text first --text-pair second --label relation
+
         perron train --resume --out runs/reviews
     """
     from perron.cli.choose import Asked, choose_recipe
@@ -106,9 +108,9 @@ def train(
             on_prepared=None if quiet else tell_prepared,
             vector_progress=None if quiet else reading,
         )
-    except Stopped:
-        say(f"Go on with: perron train --resume --out {folder}")
-        raise
+    except Stopped as stopped:
+        say(f"{stopped}. Go on with: perron train --resume --out {folder}")
+        raise typer.Exit(128 + stopped.number) from stopped
     finally:
         reading.end()
     if not is_first():
@@ -120,6 +122,13 @@ def train(
         f"best epoch {result.best_epoch + 1} of {result.epochs}: "
         f"dev {100 * result.dev_accuracy:.2f} %{test}"
     )
+    if result.dev_accuracy <= result.commonest:
+        say(
+            "This is no better than always to say the commonest class of dev "
+            f"({100 * result.commonest:.2f} %): the model has learnt nothing. Try more "
+            "texts, --set training.patience=20, --set training.batch_size=8 "
+            "--set training.batch_size_low=8, or another --set training.learning_rate"
+        )
     if not quiet:
         texts = '"..." "..."' if chosen.model.kind == "pair" else '"..."'
         say(f"Saved in {folder}. Try: perron predict {folder} {texts}")

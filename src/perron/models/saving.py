@@ -42,9 +42,13 @@ def read_config(folder: Path) -> ModelConfig:
 
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
+    if not folder.is_dir():
+        raise DataError("there is no such folder", folder)
     if not path.is_file():
         raise DataError(
-            f"no {CONFIG} in it: not a folder that a model was saved in", folder
+            f"no {CONFIG} in it: no model was saved there. A run has one when it is "
+            "over (perron train --resume --out goes on with it)",
+            folder,
         )
     try:
         content = json.loads(path.read_bytes())

@@ -33,6 +33,13 @@ class Pipeline:
         self.model = model.eval()
         self.word_ids = word_ids
 
+    def __repr__(self) -> str:
+        settings = self.model.config.settings
+        return (
+            f"Pipeline({settings.kind}, {settings.encoder.name}, "
+            f"{settings.aggregator.name}; {', '.join(self.labels)})"
+        )
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the classes, in the order of `predict_proba`'s columns."""

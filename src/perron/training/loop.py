@@ -170,7 +170,7 @@ class Loop:
             "seconds": standing.seconds,
             "texts_per_second": standing.seen / standing.seconds,
         }
-        record["is_best"] = standing.end_epoch(result.accuracy, settings)
+        record["is_best"] = standing.end_epoch(result.accuracy, result.loss, settings)
         if record["is_best"] and self.accelerator.is_main_process:
             write_best(self.folder, record["epoch"], model)
         for watcher in self.watchers:

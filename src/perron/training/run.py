@@ -42,6 +42,7 @@ class Result:
         test_accuracy: of that epoch; None without test data.
         texts_per_second: while training, the median of the epochs.
         epoch_seconds: of training, without evaluation, the median of the epochs.
+        commonest: share of the commonest class in dev, the least to be better than.
     """
 
     aggregator: str
@@ -52,6 +53,7 @@ class Result:
     test_accuracy: float | None
     texts_per_second: float
     epoch_seconds: float
+    commonest: float
 
 
 def make_accelerator(precision: str) -> Accelerator:
@@ -237,4 +239,5 @@ def _result(
         test_accuracy,
         float(np.median(speeds)),
         float(np.median(seconds)),
+        float(np.bincount(prepared.dev.labels).max() / len(prepared.dev)),
     )

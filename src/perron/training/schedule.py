@@ -16,6 +16,7 @@ class Standing:
     step: int = 0  # batches learnt from in all
     best_epoch: int | None = None
     best_accuracy: float = -1.0
+    best_loss: float | None = None
     without_best: int = 0  # epochs
     finished: bool = False
     # Sums over the epoch so far.
@@ -37,14 +38,22 @@ class Standing:
         self.step += 1
         self.position += 1
 
-    def end_epoch(self, accuracy: float, settings: TrainingSettings) -> bool:
-        """Note the accuracy on dev, go on to the next epoch; return if it is the best.
+    def end_epoch(
+        self, accuracy: float, loss: float, settings: TrainingSettings
+    ) -> bool:
+        """Note how dev went, go on to the next epoch; return if this one is the best.
 
-        After an epoch without a new best the batch size is halved, down to its bound.
+        Of epochs of the same accuracy the one with the least loss is the best. Only a
+        better accuracy renews patience: after an epoch without one the batch size is
+        halved, down to its bound.
         """
-        is_best = accuracy > self.best_accuracy
+        is_better = accuracy > self.best_accuracy
+        is_as_good = accuracy == self.best_accuracy
+        is_best = is_better or (is_as_good and loss < (self.best_loss or 0.0))
         if is_best:
-            self.best_accuracy, self.best_epoch = accuracy, self.epoch
+            self.best_accuracy, self.best_loss = accuracy, loss
+            self.best_epoch = self.epoch
+        if is_better:
             self.without_best = 0
         else:
             self.without_best += 1

@@ -26,7 +26,11 @@ class Columns(NamedTuple):
             if count != 1:
                 problem = "no column" if count == 0 else f"{count} columns named"
                 listed = ", ".join(there)
-                raise DataError(f"{problem} {name!r}; there are: {listed}", str(place))
+                raise DataError(
+                    f"{problem} {name!r}; there are: {listed} "
+                    "(--text, --text-pair and --label name them)",
+                    str(place),
+                )
 
     def row(self, number: int, record: Mapping[str, Any]) -> Row:
         """Pick the fields out of one record.
