@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from perron.solver.compiled import Array, jit, share_out
-from perron.solver.gth_long import adjoint_long, solve_long
+from perron.solver.gth_long import solve_long
+from perron.solver.gth_long_adjoint import adjoint_long
 from perron.solver.gth_short import adjoint_short, solve_short
 from perron.solver.gth_torch import FLOOR, HIGHEST, TOP
 from perron.solver.lanes import LANES
