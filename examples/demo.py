@@ -17,7 +17,9 @@ import perron
 from perron.cli.compare import comparison_table
 from perron.cli.progress import TrainingBar
 from perron.errors import PerronError
+from perron.explain.page import page
 from perron.explain.terminal import shaded
+from perron.files import write_whole
 from perron.training import read_recipe, recipe_table
 from perron.training.compare import compare, run_folder
 
@@ -53,18 +55,22 @@ def main() -> None:
     console.print("(one seed: a point or two is chance; perron compare takes more)\n")
 
     console.print("What the words weigh, in per cent of the sentence:\n")
-    models = {name: perron.load(run_folder(runs, name, 0)) for name in AGGREGATORS[:2]}
-    for sentence in SENTENCES:
-        for name, model in models.items():
-            found = model.explain(sentence)
-            console.print(f"{name:>14} [bold]{found.label:<8}[/] ", end="")
-            console.print(shaded(found.words[0]))
-        console.print()
+    models = [perron.load(run_folder(runs, name, 0)) for name in AGGREGATORS[:2]]
+    rows = [[model.explain(sentence) for model in models] for sentence in SENTENCES]
+    for found in (record for row in rows for record in row):
+        name = f"{found.model.aggregator:>14}"
+        console.print(f"{name} [bold]{found.label:<8}[/] ", end="")
+        console.print(shaded(found.words[0]))
 
     shutil.copytree(run_folder(runs, "centrality", 0), options.out, dirs_exist_ok=True)
+    graphs = options.out / "graph.html"
+    write_whole(graphs, page(rows, "What the words weigh").encode())
     console.print(
+        f"\nThe graph between the words is in {graphs}: open it in a browser.\n"
         f"The centrality model is in {options.out}. Next:\n\n"
         f'  .venv/bin/perron predict {options.out} "what a waste of a good cast"\n'
+        f'  .venv/bin/perron graph {options.out} "what a waste of a good cast"\n'
+        f"  .venv/bin/perron serve {options.out}\n"
         f"  .venv/bin/perron evaluate {options.out}\n"
         "  .venv/bin/perron train --data your.csv --text column --label column\n"
     )

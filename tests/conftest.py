@@ -1,5 +1,6 @@
 import pytest
 import torch
+from chromium import browser  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

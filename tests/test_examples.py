@@ -34,7 +34,8 @@ def test_the_code_on_a_page_runs(page, demo):
 
 
 def test_every_example_is_tested_here():
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"demo.py"}
+    found = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert found == {"demo.py", "word_graph.py"}
 
 
 def test_the_demo_compares_shows_and_saves(demo):
@@ -44,3 +45,23 @@ def test_the_demo_compares_shows_and_saves(demo):
     assert "gorgeous" in told
     assert "perron predict runs/demo" in told
     assert (folder / "runs/demo/model.safetensors").exists()
+
+
+def test_other_centralities_of_the_word_graph_are_compared(demo):
+    folder, _ = demo
+    command = [sys.executable, ROOT / "examples" / "word_graph.py"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert run.returncode == 0, run.stderr
+    for name in ("eigenvector", "in-degree", "closeness", "betweenness", "film"):
+        assert name in run.stdout
+    apart = re.search(r"PageRank without teleports differs by (\S+)", run.stdout)
+    assert float(apart[1]) < 1e-6
+    assert (folder / "runs/word-graph.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_word_graph_example_says_what_it_needs(tmp_path):
+    command = [sys.executable, ROOT / "examples" / "word_graph.py"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 1
+    assert "examples/demo.py trains a model" in run.stderr
+    assert "Traceback" not in run.stderr

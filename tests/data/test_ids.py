@@ -64,15 +64,28 @@ def test_reading_changes_how_texts_come_and_nothing_else():
 def test_words_are_found_in_the_whole_text_not_in_their_sentence():
     text = "A b!\n\nDon't -LRB-."
     found = word_ids("document", max_words=3).find_words(text)
-    assert [[word.text for word in words] for words in found] == [
+    assert [[word.text for word in part.words] for part in found.parts] == [
         ["A", "b", "!"],
         ["Do", "n't", "-LRB-"],
     ]
-    places = [(word.start, word.end) for words in found for word in words]
-    assert [text[start:end] for start, end in places] == [
-        word.text for words in found for word in words
-    ]
+    words = [word for part in found.parts for word in part.words]
+    places = [(word.start, word.end) for word in words]
+    assert [text[start:end] for start, end in places] == [word.text for word in words]
     assert places[3] == (6, 8)
+
+
+def test_what_is_cut_is_said():
+    reads = word_ids("document", max_words=3, max_sentences=2)
+    found = reads.find_words("a b see! a b")
+    assert [part.cut for part in found.parts] == [True, False]
+    assert not found.cut
+    found = reads.find_words("a b! see! a!")
+    assert [part.cut for part in found.parts] == [False, False]
+    assert found.cut
+    pair = word_ids("pair", max_words=3).find_words("a b c", "a b c <br/> d")
+    assert [part.cut for part in pair.parts] == [False, True]
+    (alone,) = word_ids("text", max_words=3).find_words("a b c <br/>").parts
+    assert not alone.cut
 
 
 PIECES = [*"aBx .!\n", "<br>", MARK, "Don't ", "-LRB-", "e\u0301", "\u00a0"]
@@ -93,8 +106,8 @@ def test_the_words_that_are_found_are_those_whose_ids_the_model_gets(
     def of(kind):
         return word_ids(kind, max_words, max_sentences).reading(tokenised, mark)
 
-    def numbers(words):
-        return [word.id for word in words]
+    def numbers(found):
+        return [[word.id for word in part.words] for part in found.parts]
 
     pairs = texts[::-1]
     for text, pair, alone, both, document in zip(
@@ -105,13 +118,13 @@ def test_the_words_that_are_found_are_those_whose_ids_the_model_gets(
         of("document").rows(texts),
         strict=True,
     ):
-        assert [alone["ids"]] == list(map(numbers, of("text").find_words(text)))
-        assert [both["ids"], both["pair_ids"]] == list(
-            map(numbers, of("pair").find_words(text, pair))
+        assert [alone["ids"]] == numbers(of("text").find_words(text))
+        assert [both["ids"], both["pair_ids"]] == numbers(
+            of("pair").find_words(text, pair)
         )
-        sentences = of("document").find_words(text)
+        sentences = numbers(of("document").find_words(text))
         assert document["lengths"] == list(map(len, sentences))
-        assert document["ids"] == [word.id for words in sentences for word in words]
+        assert document["ids"] == [row for ids in sentences for row in ids]
         assert 0 not in document["lengths"]
         assert len(sentences) <= max_sentences
         assert len(alone["ids"]) <= max_words

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perron.data.sentences import split_sentences
+from perron.data.sentences import _pieces, split_sentences
 
 MARK = "<sssss>"
 TEXTS = st.one_of(
@@ -85,3 +85,31 @@ def test_a_long_run_of_blanks_takes_no_time():
     assert sentences("a" + " " * 200_000 + "b\n") == ["a" + " " * 200_000 + "b"]
     # Hundredths of a second; were it quadratic, minutes.
     assert time.perf_counter() - begin < 5
+
+
+def test_a_run_is_cut_only_if_it_is_longer_than_words_are():
+    for text in ("", " ", "a b", "x" * 100 + " " + "!" * 100, "a\u00a0b" * 100):
+        assert _pieces(text) == [text]
+    text = "a b" + "!" * 230 + " c " + "?" * 101
+    assert "".join(_pieces(text)) == text
+    assert [len(piece) for piece in _pieces(text)] == [79, 77, 130, 51]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "!" * 100_000,  # spaCy alone would take half an hour
+        "(" * 100_000,
+        "'s" * 50_000,
+        "." * 301,
+        "-" * 250,
+        "www.example.org/" + "a" * 300,
+    ],
+)
+@pytest.mark.parametrize(
+    "text", [" See {} there. And so on.", "Well{}", "{} So", 'Is "it{}" so? No.']
+)
+def test_sentences_are_the_same_where_a_run_is_cut(text, run):
+    short = run[:90]
+    want = [part.replace(short, run) for part in sentences(text.format(short))]
+    assert sentences(text.format(run)) == want

@@ -45,12 +45,13 @@ class Source:
 
     def chunks(self, bad: BadRows) -> Iterator[Inputs]:
         """Yield the texts, never all of them at once."""
-        rows = iter(self._rows(bad))
+        rows = iter(self.rows(bad))
         while some := list(islice(rows, CHUNK)):
             texts = [text for text, _ in some]
             yield Inputs(texts, [pair for _, pair in some] if self.is_pair else None)
 
-    def _rows(self, bad: BadRows) -> Iterable[tuple[str, str]]:
+    def rows(self, bad: BadRows) -> Iterable[tuple[str, str]]:
+        """Return the texts one by one, each with its second text or an empty one."""
         if self.texts and self.file is not None:
             raise SettingsError("give texts or --file, not both")
         if self.texts:

@@ -24,11 +24,15 @@ def as_format(name: str | None) -> Format | None:
 
 def load_for(model: Path, tokenised: bool) -> Pipeline:
     """Load a model for texts as they are typed, or for tokenised ones."""
-    loaded = load(model)
+    return reading(load(model), tokenised)
+
+
+def reading(loaded: Pipeline, tokenised: bool) -> Pipeline:
+    """Return the same model for texts as they are typed, or for tokenised ones."""
     if not tokenised:
         return loaded
     word_ids = loaded.word_ids.reading(True, loaded.word_ids.sentence_mark)
-    return Pipeline(loaded.model, word_ids)
+    return Pipeline(loaded.model, word_ids, loaded.name)
 
 
 def stream(
@@ -46,5 +50,10 @@ def stream(
     with writer(out, format) as output:
         for chunk in counted(source.chunks(bad), verb):
             output.write(compute(chunk))
+    say_skipped(bad)
+
+
+def say_skipped(bad: BadRows) -> None:
+    """Tell how many rows were left out, if any."""
     if count := bad.skipped.total():
         say(f"left out {count} bad row{'s' if count > 1 else ''}")

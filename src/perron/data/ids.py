@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 from datasets import Dataset
@@ -42,6 +42,23 @@ class TextSettings(BaseModel):
     max_sentences: int = Field(40, ge=1, description="a document is cut here")
 
 
+class FoundWords(NamedTuple):
+    """Words that a model reads one after the other; ``cut`` if more would follow."""
+
+    words: list[Word]
+    cut: bool
+
+
+class Found(NamedTuple):
+    """The words of a text, of both texts of a pair, or of a document's sentences.
+
+    ``cut`` if the document has more sentences than the model reads.
+    """
+
+    parts: list[FoundWords]
+    cut: bool = False
+
+
 @dataclass(frozen=True)
 class WordIds:
     """Turns texts, pairs or documents into ids, cut to the length that the model has.
@@ -79,27 +96,26 @@ class WordIds:
                 row["pair_ids"] = ids
         return rows
 
-    def find_words(self, text: str, pair: str | None = None) -> list[list[Word]]:
-        """Return the words that the model sees, with their places in the text.
-
-        One list for a text, two for a pair, one for each sentence of a document.
-        """
+    def find_words(self, text: str, pair: str | None = None) -> Found:
+        """Return the words that the model sees, with their places in the text."""
         if self.kind != "document":
             texts = [text] if pair is None else [text, pair]
-            return [self._located(part, 0) for part in texts]
+            return Found([self._located(part, 0) for part in texts])
         (spans,) = split_sentences([text], self.sentence_mark)
         sentences = [
             self._located(text[start:end], start)
             for start, end in spans[: self.max_sentences]
         ]
-        return [words for words in sentences if words]
+        seen = [sentence for sentence in sentences if sentence.words]
+        return Found(seen, len(spans) > self.max_sentences)
 
-    def _located(self, text: str, offset: int) -> list[Word]:
-        words = self.tokenizer.find_words(text, self.tokenised)[: self.max_words]
-        return [
+    def _located(self, text: str, offset: int) -> FoundWords:
+        found = self.tokenizer.find_words(text, self.tokenised)
+        words = [
             word._replace(start=word.start + offset, end=word.end + offset)
-            for word in words
+            for word in found[: self.max_words]
         ]
+        return FoundWords(words, len(found) > self.max_words)
 
     def _sequences(self, texts: Sequence[str]) -> list[list[int]]:
         encoded = self.tokenizer.encode(texts, self.tokenised)

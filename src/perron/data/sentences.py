@@ -11,6 +11,11 @@ Span = tuple[int, int]
 # Where a new sentence begins in any case: line breaks, those of web pages too.
 _BREAK = re.compile(r"<br\s*/?>|[\r\n]", re.IGNORECASE)
 
+# spaCy takes one mark after the other from the ends of what has no blanks, and looks
+# at all of the rest each time.
+_LONGEST = 100
+_RUN = re.compile(rf"\S{{{_LONGEST + 1},}}")
+
 
 def split_sentences(texts: Sequence[str], mark: str | None = None) -> list[list[Span]]:
     """Return for each document the spans of its sentences, none of them blank.
@@ -58,4 +63,27 @@ def _sentencizer() -> Any:
     language = spacy.blank("en")
     language.add_pipe("sentencizer")
     language.max_length = 10**9  # the limit is for parsers, which take more memory
+    tokenizer = language.tokenizer
+
+    def by_pieces(text: str) -> Any:
+        pieces = [tokenizer(piece) for piece in _pieces(text)]
+        if len(pieces) == 1:
+            return pieces[0]
+        tokens = [token for piece in pieces for token in piece]
+        words = [token.text for token in tokens]
+        blanks = [bool(token.whitespace_) for token in tokens]
+        return spacy.tokens.Doc(language.vocab, words, blanks)
+
+    language.tokenizer = by_pieces
     return language
+
+
+def _pieces(text: str) -> list[str]:
+    """Cut what is longer than any word, and has no blanks, into even pieces."""
+    cuts = [0]
+    for run in _RUN.finditer(text):
+        size = run.end() - run.start()
+        count = -(-size // _LONGEST)
+        cuts += [run.start() + size * place // count for place in range(1, count)]
+    cuts.append(len(text))
+    return [text[start:end] for start, end in pairwise(cuts)]

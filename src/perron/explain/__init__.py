@@ -1,5 +1,6 @@
-"""The word graph as a plain record."""
+"""The word graph: a plain record, and every view of it."""
 
-from perron.explain.records import Explanation, Graph, explain
+from perron.explain.find import explain
+from perron.explain.records import Explanation, Graph, Head, Solver, Source
 
-__all__ = ["Explanation", "Graph", "explain"]
+__all__ = ["Explanation", "Graph", "Head", "Solver", "Source", "explain"]

@@ -1,15 +1,48 @@
 """What a model saw in a text: words, what they weigh, and the graph between them."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from perron.data.batches import inputs_of
-from perron.data.ids import WordIds
-from perron.data.words import Word
-from perron.models import Classified, Classifier
-from perron.pooling import Pooled
+if TYPE_CHECKING:
+    import networkx
+
+SCHEMA: Literal["perron-graph-1"] = "perron-graph-1"
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How the weights of a graph were found.
+
+    Attributes:
+        method: ``direct``, by elimination, or ``power``, by the power method.
+        residual: ‖Aα - α‖₂ / ‖α‖₂, measured afterwards.
+        steps: of the power method.
+        converged: whether it met its stopping rule, which is not the same as right.
+    """
+
+    method: Literal["direct", "power"]
+    residual: float
+    steps: int | None = None
+    converged: bool | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """One weighting of the nodes, and the graph that it comes from.
+
+    Attributes:
+        weights: what share of the whole each node weighs.
+        edges: ``edges[i][j]`` from node j to node i, seven digits of it; each column
+            sums to one. None for an aggregator without a graph.
+        solver: how the weights follow from the edges. None without a graph.
+    """
+
+    weights: list[float]
+    edges: list[list[float]] | None = None
+    solver: Solver | None = None
 
 
 @dataclass(frozen=True)
@@ -19,21 +52,55 @@ class Graph:
     Attributes:
         nodes: as they stand in the text.
         places: begin and end of each node in the text, in characters.
-        weights: what share of the whole each weighs. None for an aggregator without.
-        edges: ``edges[i][j]`` from node j to node i. None for an aggregator without.
+        weights: what share of the whole each weighs, the mean of the heads. None for an
+            aggregator without.
+        heads: one or more; none for an aggregator without weights.
+        cut: the text goes on, but the model reads no more of it.
     """
 
     nodes: list[str]
     places: list[tuple[int, int]]
     weights: list[float] | None
-    edges: list[list[float]] | None
+    heads: list[Head]
+    cut: bool = False
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether this is a graph, and not just words with weights."""
+        return any(head.edges is not None for head in self.heads)
+
+    def edges(self, head: int | None = None) -> np.ndarray:
+        """Return the edges of one head, or their mean, (N, N), from j to i."""
+        chosen = self.heads if head is None else [self.heads[head]]
+        edges = [one.edges for one in chosen if one.edges is not None]
+        if not edges:
+            raise ValueError("these nodes have no edges; see has_edges")
+        shape = (len(self.nodes), len(self.nodes))
+        return np.mean([np.reshape(one, shape) for one in edges], axis=0)
+
+    def share(self, head: int | None = None) -> list[float]:
+        """Return the weights of one head, or their mean."""
+        if head is not None:
+            return self.heads[head].weights
+        return self.weights or []
+
+
+@dataclass(frozen=True)
+class Source:
+    """The model that a record comes from: its name and what it is made of."""
+
+    name: str
+    kind: Literal["text", "pair", "document"]
+    encoder: str
+    aggregator: str
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A prediction and what it rests on.
+    """A prediction and what it rests on: a record that every view is made from.
 
     Attributes:
+        model: where it comes from.
         text: as it was given.
         pair: the second text, of a pair.
         label: of the most probable class.
@@ -41,93 +108,67 @@ class Explanation:
         words: a graph for the text; for both texts of a pair; for each sentence of a
             document.
         sentences: the graph between the sentences of a document.
+        schema: the version of this record as JSON.
     """
 
+    model: Source
     text: str
     pair: str | None
     label: str
     probabilities: dict[str, float]
     words: list[Graph]
-    sentences: Graph | None
+    sentences: Graph | None = None
+    schema: Literal["perron-graph-1"] = SCHEMA
 
+    @property
+    def graphs(self) -> list[Graph]:
+        """All graphs: the words', and the sentences' of a document."""
+        return self.words if self.sentences is None else [*self.words, self.sentences]
 
-def explain(
-    model: Classifier, word_ids: WordIds, text: str, pair: str | None = None
-) -> Explanation:
-    """Classify one text and keep everything that was found on the way."""
-    found = word_ids.find_words(text, pair)
-    device = next(model.parameters()).device
-    inputs = {
-        name: tensor.to(device)
-        for name, tensor in inputs_of([_row(word_ids.kind, found)]).items()
-    }
-    model.eval()
-    with torch.inference_mode():
-        result: Classified = model(**inputs, need_edges=True)
-    shares = result.logits.float().softmax(-1)[0].tolist()
-    labels = model.config.labels
-    sentences = None
-    if word_ids.kind == "document":
-        words = _sentences_words(found, result.pooled[0])
-        spans = [(inside[0].start, inside[-1].end) for inside in found]
-        nodes = [text[start:end] for start, end in spans]
-        sentences = _graph(nodes, spans, result.pooled[1], 0, 0)
-    else:
-        words = [
-            _words_graph(inside, pooled, 0, 0)
-            for inside, pooled in zip(found, result.pooled, strict=True)
-        ]
-    return Explanation(
-        text,
-        pair,
-        labels[shares.index(max(shares))],
-        dict(zip(labels, shares, strict=True)),
-        words,
-        sentences,
-    )
+    @property
+    def has_edges(self) -> bool:
+        """Whether there is a graph to look at, at any level."""
+        return any(graph.has_edges for graph in self.graphs)
 
+    def to_json(self) -> str:
+        """Return the record as JSON; docs/graph.md tells what is in it."""
+        from perron.explain.wire import to_json
 
-def _row(kind: str, found: list[list[Word]]) -> dict[str, list[int]]:
-    ids = [[word.id for word in words] for words in found]
-    if kind == "document":
-        flat = [row for inside in ids for row in inside]
-        return {"ids": flat, "lengths": [len(inside) for inside in ids]}
-    if kind == "pair":
-        return {"ids": ids[0], "pair_ids": ids[1]}
-    return {"ids": ids[0]}
+        return to_json(self)
 
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Explanation":
+        """Read what `to_json` wrote."""
+        from perron.explain.wire import from_json
 
-def _sentences_words(found: list[list[Word]], pooled: Pooled) -> list[Graph]:
-    graphs, start = [], 0
-    for sentence, words in enumerate(found):
-        graphs.append(_words_graph(words, pooled, sentence, start))
-        start += len(words)
-    return graphs
+        return from_json(text)
 
+    def to_html(self) -> str:
+        """Return a page to look at the graph, in one file."""
+        from perron.explain.page import page
 
-def _words_graph(words: list[Word], pooled: Pooled, text: int, start: int) -> Graph:
-    places = [(word.start, word.end) for word in words]
-    return _graph([word.text for word in words], places, pooled, text, start)
+        return page([[self]])
 
+    def _repr_html_(self) -> str:
+        """Show the graph in a notebook."""
+        from perron.explain.page import framed
 
-def _graph(
-    nodes: list[str],
-    places: list[tuple[int, int]],
-    pooled: Pooled,
-    text: int,
-    start: int,
-) -> Graph:
-    """Cut one text out of flat weights and padded edges."""
-    count = len(nodes)
-    weights = edges = None
-    if pooled.weights is not None:
-        weights = _shares(pooled.weights[start : start + count])
-    if pooled.edges is not None:
-        edges = pooled.edges[text, :count, :count].tolist()
-    return Graph(nodes, places, weights, edges)
+        return framed(self)
 
+    def to_svg(self, head: int | None = None) -> str:
+        """Return a picture of the graph, of one head or of their mean."""
+        from perron.explain.svg import svg
 
-def _shares(weights: Tensor) -> list[float]:
-    """Let them sum to one, which weights of unit length (``norm="l2"``) do not."""
-    exact = weights.double()
-    return (exact / exact.sum()).tolist()
+        return svg(self, head)
+
+    def save_png(self, path: str | Path, head: int | None = None) -> None:
+        """Write a picture of the graph."""
+        from perron.explain.png import save_png
+
+        save_png(self, path, head)
+
+    def to_networkx(self, head: int | None = None) -> "networkx.DiGraph":
+        """Return all words, and sentences, as one graph for networkx."""
+        from perron.explain.network import to_networkx
+
+        return to_networkx(self, head)

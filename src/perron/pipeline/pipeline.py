@@ -29,9 +29,12 @@ class Pipeline:
     text is legal: it is classified like any other.
     """
 
-    def __init__(self, model: Classifier, word_ids: WordIds) -> None:
+    def __init__(
+        self, model: Classifier, word_ids: WordIds, name: str = "model"
+    ) -> None:
         self.model = model.eval()
         self.word_ids = word_ids
+        self.name = name  # in records and in the viewer
 
     def __repr__(self) -> str:
         settings = self.model.config.settings
@@ -95,7 +98,7 @@ class Pipeline:
     def explain(self, text: str, pair: str | None = None) -> Explanation:
         """Return the prediction for one text with its words, weights and edges."""
         _check([text], None if pair is None else [pair], self.word_ids.kind == "pair")
-        return explain(self.model, self.word_ids, text, pair)
+        return explain(self.model, self.word_ids, text, pair, self.name)
 
     def _run(
         self,
@@ -161,7 +164,7 @@ class Pipeline:
         word_ids = WordIds(
             tokenizer, config.settings.kind, config.max_words, config.max_sentences
         )
-        return cls(model, word_ids)
+        return cls(model, word_ids, Path(folder).resolve().name)
 
 
 def load(folder: str | Path) -> Pipeline:

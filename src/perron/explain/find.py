@@ -1,0 +1,144 @@
+"""From a model and a text to the record of what the model saw in it."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from perron.data.batches import inputs_of
+from perron.data.ids import Found, WordIds
+from perron.explain.records import Explanation, Graph, Head, Solver, Source
+from perron.models import Classified, Classifier
+from perron.pooling import Pooled
+
+Place = tuple[int, int]
+
+
+def explain(
+    model: Classifier,
+    word_ids: WordIds,
+    text: str,
+    pair: str | None = None,
+    name: str = "model",
+) -> Explanation:
+    """Classify one text and keep everything that was found on the way."""
+    found = word_ids.find_words(text, pair)
+    device = next(model.parameters()).device
+    inputs = {
+        column: tensor.to(device)
+        for column, tensor in inputs_of([_row(word_ids.kind, found)]).items()
+    }
+    model.eval()
+    with torch.inference_mode():
+        result: Classified = model(**inputs, need_edges=True)
+    shares = result.logits.float().softmax(-1)[0].tolist()
+    config = model.config
+    settings = config.settings
+    words, sentences = _graphs(word_ids.kind, text, found, result.pooled)
+    return Explanation(
+        Source(name, settings.kind, settings.encoder.name, settings.aggregator.name),
+        text,
+        pair,
+        config.labels[shares.index(max(shares))],
+        dict(zip(config.labels, shares, strict=True)),
+        words,
+        sentences,
+    )
+
+
+def _row(kind: str, found: Found) -> dict[str, list[int]]:
+    ids = [[word.id for word in part.words] for part in found.parts]
+    if kind == "document":
+        flat = [row for inside in ids for row in inside]
+        return {"ids": flat, "lengths": [len(inside) for inside in ids]}
+    if kind == "pair":
+        return {"ids": ids[0], "pair_ids": ids[1]}
+    return {"ids": ids[0]}
+
+
+def _graphs(
+    kind: str, text: str, found: Found, pooled: tuple[Pooled, ...]
+) -> tuple[list[Graph], Graph | None]:
+    """Return the graphs of the words, and of a document's sentences."""
+    words, start = [], 0
+    for row, part in enumerate(found.parts):
+        # The sentences of a document were pooled together, the texts of a pair apart.
+        together = kind == "document"
+        words.append(
+            _graph(
+                [word.text for word in part.words],
+                [(word.start, word.end) for word in part.words],
+                pooled[0 if together else row],
+                row if together else 0,
+                start if together else 0,
+                part.cut,
+            )
+        )
+        start += len(part.words)
+    if kind != "document":
+        return words, None
+    spans = [(part.words[0].start, part.words[-1].end) for part in found.parts]
+    nodes = [text[begin:end] for begin, end in spans]
+    return words, _graph(nodes, spans, pooled[1], 0, 0, found.cut)
+
+
+def _graph(
+    nodes: list[str],
+    places: list[Place],
+    pooled: Pooled,
+    text: int,
+    start: int,
+    cut: bool,
+) -> Graph:
+    """Cut one text out of flat weights and padded edges."""
+    if pooled.head_weights is None:
+        return Graph(nodes, places, None, [], cut)
+    count = len(nodes)
+    inside = slice(start, start + count)
+    heads = [
+        _head(pooled, _shares(weights[inside]), text, head)
+        for head, weights in enumerate(pooled.head_weights)
+    ]
+    # Not the model's own mean, where weights of unit length count for different sums.
+    mean = np.mean([head.weights for head in heads], axis=0).tolist()
+    return Graph(nodes, places, mean, heads, cut)
+
+
+def _head(pooled: Pooled, weights: list[float], text: int, head: int) -> Head:
+    if pooled.head_edges is None:
+        return Head(weights)
+    count = len(weights)
+    edges = pooled.head_edges[text, head, :count, :count].double().cpu().numpy()
+    solver = Solver("direct", _residual(edges, np.array(weights)))
+    if pooled.info is not None:
+        solver = Solver(
+            "power",
+            solver.residual,
+            int(pooled.info.steps[text, head]),
+            bool(pooled.info.converged[text, head]),
+        )
+    return Head(weights, _in_seven_digits(edges).tolist(), solver)
+
+
+def _shares(weights: Float[Tensor, " n"]) -> list[float]:
+    """Let them sum to one, which weights of unit length (``norm="l2"``) do not."""
+    exact = weights.double()
+    return (exact / exact.sum()).tolist()
+
+
+def _residual(edges: np.ndarray, weights: np.ndarray) -> float:
+    if not len(weights):
+        return 0.0
+    return float(np.linalg.norm(edges @ weights - weights) / np.linalg.norm(weights))
+
+
+def _in_seven_digits(numbers: np.ndarray) -> np.ndarray:
+    """Return what float32 knows of each number, so that JSON is short.
+
+    An integer over a power of ten is the double nearest to a short decimal, as long as
+    the power itself is exact, up to 10²². Smaller numbers are left as they are.
+    """
+    with np.errstate(divide="ignore"):
+        exponent = 6 - np.floor(np.log10(numbers))
+    power = 10.0 ** np.clip(exponent, 0, 22)
+    return np.where(exponent <= 22, np.rint(numbers * power) / power, numbers)

@@ -1,0 +1,43 @@
+/** A page of records in one file: a row for each text, in it a record for each model. */
+
+import { element } from "./elements.js";
+import { showRecord } from "./record.js";
+
+const rows = JSON.parse(document.getElementById("records").textContent);
+const main = document.querySelector("main");
+
+// A page may have a hundred texts: each is drawn when it is about to be seen.
+const seen = new IntersectionObserver(
+  (entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      showRecord(target, rows[target.dataset.row][target.dataset.column]);
+    }
+  },
+  { rootMargin: "400px" },
+);
+
+rows.forEach((records, row) => {
+  const cards = records.map((record, column) => {
+    const host = element("div", { class: "record" });
+    Object.assign(host.dataset, { row, column });
+    seen.observe(host);
+    const { name, aggregator } = record.model;
+    const title = element(
+      "h2",
+      { class: "model" },
+      element("span", { text: name }),
+      element("small", { text: ` ${aggregator}` }),
+    );
+    return element("article", { class: "card" }, title, host);
+  });
+  main.append(
+    element(
+      "section",
+      { class: "row", "aria-label": `Text ${row + 1}` },
+      ...(rows.length > 1 ? [element("p", { class: "number", text: row + 1 })] : []),
+      element("div", { class: "cards" }, ...cards),
+    ),
+  );
+});

@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pipeline.trained import small_pipeline
+
+from perron.errors import DataError, SettingsError
+from perron.pipeline import load_all, names_of
+
+
+def test_a_name_is_as_short_as_it_can_be():
+    assert names_of(["runs/demo"]) == ["demo"]
+    assert names_of(["a/x", "b/x", "c/y"]) == ["a/x", "b/x", "y"]
+    assert names_of([Path("a/1/x"), "b/1/x", "b/2/x"]) == ["a/1/x", "b/1/x", "2/x"]
+    assert names_of(["a/x", "a/x/x"]) == ["a/x", "x/x"]
+
+
+PATHS = st.lists(
+    st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join),
+    min_size=1,
+    max_size=6,
+    unique=True,
+)
+
+
+@given(PATHS)
+def test_names_are_distinct_ends_of_the_paths(folders):
+    names = names_of(folders)
+    assert len(set(names)) == len(folders)
+    for folder, name in zip(folders, names, strict=True):
+        assert f"{Path(folder).resolve()}".endswith(f"/{name}")
+        shorter = name.split("/")[1:]
+        ends = [Path(other).resolve().parts[-len(shorter) :] for other in folders]
+        assert not shorter or ends.count(tuple(shorter)) > 1
+
+
+@pytest.mark.parametrize("again", ["runs/demo", "./runs/demo/", "runs/a/../demo"])
+def test_the_same_folder_twice_is_refused(again):
+    with pytest.raises(SettingsError, match="demo: the same model is named twice"):
+        names_of(["runs/demo", again])
+
+
+def test_models_are_loaded_in_order_and_sign_their_records(tmp_path):
+    for name, aggregator in (("one", "centrality"), ("two", "mean")):
+        small_pipeline("text", aggregator).save_pretrained(tmp_path / name / "best")
+    loaded = load_all([tmp_path / "two/best", str(tmp_path / "one/best")])
+    records = [pipeline.explain("a film") for pipeline in loaded]
+    assert [record.model.name for record in records] == ["two/best", "one/best"]
+    assert [record.model.aggregator for record in records] == ["mean", "centrality"]
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DataError, match="nowhere"):
+        load_all([tmp_path / "nowhere"])
