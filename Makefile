@@ -21,22 +21,34 @@ setup: $(VENV)/.dev ## make .venv with everything that tests, checks and benchma
 demo: $(VENV)/.demo ## train four poolings on real sentences, show what words weigh
 	$(CALM) $(RUN)/python examples/demo.py
 
-test: $(VENV)/.dev ## run the tests
-	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow" $(ARGS)
+test: $(VENV)/.dev chromium ## run the tests
+	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow" -rs $(ARGS)
+
+# For the browser tests. Where it cannot be had they are skipped, and say so.
+chromium:
+	@command -v chromium > /dev/null || { \
+	  test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
+	  echo "installing chromium for the browser tests" && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends \
+	    chromium > /dev/null; \
+	} || echo "no chromium, and it cannot be installed here: no browser tests"
 
 check: $(VENV)/.dev ## lint, formatting and types
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-BENCHMARKS = solver pair_scores pooling training_step length vectors
+BENCHMARKS = solver pair_scores pooling training_step length vectors serve page
 
-bench: $(VENV)/.dev ## run the benchmarks, write docs/benchmarks.md (a quarter of an hour)
+bench: $(VENV)/.dev chromium ## run the benchmarks, write docs/benchmarks.md (a quarter of an hour)
 	$(RUN)/python benchmarks/import_time.py
 	for name in $(BENCHMARKS); do \
 	  $(RUN)/python benchmarks/$$name.py --json runs/benchmarks/$$name.json || exit 1; \
 	done
 	$(RUN)/python benchmarks/write_report.py runs/benchmarks
+
+pictures: $(VENV)/.dev ## make the screenshots of README and docs, from the demo's models
+	$(RUN)/python docs/make_pictures.py
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -48,11 +60,11 @@ $(VENV)/bin/python:
 # torch first and alone, so that nothing else can ask for another one.
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(RUN)/python -m pip install -q torch
-	$(RUN)/python -m pip install -q -e '.[train,demo]'
+	$(RUN)/python -m pip install -q -e '.[train,serve,demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(RUN)/python -m pip install -q -e '.[train,demo,dev]'
+	$(RUN)/python -m pip install -q -e '.[train,serve,demo,dev]'
 	@touch $@
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test chromium check bench pictures clean

@@ -33,10 +33,29 @@ TABLES = {
         ["megabytes"],
         ["reader", "words", "seconds", "MB/s", "kept", "above"],
     ),
+    "serve": (
+        ["texts"],
+        [
+            "clients",
+            "texts/s",
+            "p50",
+            "p99",
+            "errors",
+            "batch",
+            "direct",
+            "ratio",
+            "HTTP",
+            "compute",
+            "asking",
+        ],
+    ),
+    "page": ([], ["words", "kilobytes", "milliseconds", "all edges"]),
 }
 
 STYLES = {"ratio": ".2f", "milliseconds": ".1f", "kilobytes": ".0f", "peak": ".0f"}
 STYLES |= {"seconds": ".2f", "MB/s": ".0f", "kept": ".0f", "above": ".0f"}
+STYLES |= dict.fromkeys(["texts/s", "direct", "HTTP", "compute", "asking"], ".0f")
+STYLES |= {"p50": ".1f", "p99": ".1f", "batch": ".1f", "all edges": ".0f"}
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#777777"]
 
@@ -61,7 +80,8 @@ def tables(rows: list[dict], keys: list[str], columns: list[str]) -> list[str]:
         case = [row[key] for key in keys]
         if case != before:
             title = ", ".join(f"{k} {v}" for k, v in zip(keys, case, strict=True))
-            lines += ["", f"**{title}**", "", f"| {' | '.join(columns)} |"]
+            lines += ["", f"**{title}**"] if title else []
+            lines += ["", f"| {' | '.join(columns)} |"]
             lines += [f"|{'---|' * len(columns)}"]
             before = case
         lines.append(f"| {' | '.join(show(row, column) for column in columns)} |")

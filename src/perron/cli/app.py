@@ -12,8 +12,10 @@ from perron.cli.console import say_error
 from perron.cli.data import data_app
 from perron.cli.encode import encode
 from perron.cli.evaluate import evaluate
+from perron.cli.graph import graph
 from perron.cli.info import info
 from perron.cli.predict import predict
+from perron.cli.serve import serve
 from perron.cli.train import train
 from perron.errors import PerronError, SettingsError
 
@@ -24,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, evaluate, compare, predict, encode, info):
+for command in (train, evaluate, compare, predict, encode, graph, serve, info):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -1,0 +1,55 @@
+"""`perron serve` before it serves; tests/web has the rest."""
+
+import inspect
+import sys
+
+import pytest
+
+from perron.cli.serve import serve
+from perron.web import Limits
+from perron.web.run import KEY, listen
+
+
+def test_every_limit_is_an_option_with_the_same_default():
+    options = inspect.signature(serve).parameters
+    assert set(options) == {"models", "host", "port", *Limits.model_fields}
+    for name, field in Limits.model_fields.items():
+        assert options[name].default == field.default
+
+
+def test_other_machines_are_not_served_without_a_key(perron, model, monkeypatch):
+    monkeypatch.setenv(KEY, "")
+    told = perron("serve", model, "--host", "0.0.0.0")
+    assert told.status == 2
+    assert "set PERRON_API_KEY" in told.err
+
+
+def test_a_port_that_is_taken_is_told(perron, model):
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        told = perron("serve", model, "--port", port)
+    assert told.status == 1
+    assert f"port {port} of 127.0.0.1 is taken" in told.err
+
+
+def test_a_model_that_is_not_there_is_told(perron, tmp_path):
+    told = perron("serve", tmp_path / "nothing", "--port", 0)
+    assert told.status == 1
+    assert "nothing" in told.err
+
+
+def test_the_same_model_twice_is_told(perron, model):
+    told = perron("serve", model, model, "--port", 0)
+    assert told.status == 2
+    assert "the same model is named twice" in told.err
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+def test_a_missing_extra_is_told(perron, model, monkeypatch, missing):
+    for name in list(sys.modules):
+        if name.startswith("perron.web") or name.split(".")[0] == missing:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    told = perron("serve", model)
+    assert told.status == 2
+    assert f"{missing} is missing: pip install 'perron[serve]'" in told.err
