@@ -3,13 +3,13 @@
 Texts a second and the time that a request takes, at `/v1/predict` of ``perron serve``
 on loopback, for 1, 8 and 64 clients that ask, wait and ask again, with 1 and with 16
 texts a request. Clients are a process of their own and share the machine. Beside it the
-same model in one process without a server, with as many threads and with batches as
-large as those that the server formed; both take turns, and ratios are medians of turns.
-Sentences are those of Rotten Tomatoes' test set, the model is that of `make demo`, or
-one of its size with random weights if there is none. The last columns are how busy
-they were, in per cent of a core: the process without a server, the server's thread for
-HTTP, its threads that compute, and who asks. Where others use the machine too, these
-tell what a text costs; texts a second tell only who got the cores.
+same model without a server, with batches as large as those that the server formed:
+called with all threads that torch would use, and with one. The faster of both is what
+the server is compared with. All take turns, and ratios are medians of turns. Sentences
+are those of Rotten Tomatoes' test set, the model is that of `make demo`, or one of its
+size with random weights if there is none. The last columns are how busy they were, in
+per cent of a core: the process without a server, the server's thread for HTTP, its
+threads that compute, and who asks.
 
     python benchmarks/serve.py [--json FILE] [--threads 2] [--budget 60] [--quick]
 """
@@ -119,15 +119,15 @@ def model_folder() -> Iterator[tuple[Path, str]]:
         yield Path(folder), "random weights"
 
 
-def call_directly(folder: str, path: str) -> None:
+def call_directly(folder: str, path: str, threads: str) -> None:
     """Answer lines, each with a size of batches and seconds, with texts a second."""
+    torch.set_num_threads(int(threads))
     model = perron.load(folder)
     endless = itertools.cycle(json.loads(Path(path).read_text()))
     for line in sys.stdin:
         size, seconds = int(line.split()[0]), float(line.split()[1])
-        batches = itertools.cycle(
-            [list(itertools.islice(endless, size)) for _ in range(20)]
-        )
+        made = [list(itertools.islice(endless, size)) for _ in range(20)]
+        batches = itertools.cycle(made)
         model.predict_proba(next(batches))
         count, begin, cpu = 0, time.perf_counter(), time.process_time()
         while time.perf_counter() - begin < seconds:
@@ -141,7 +141,7 @@ def call_directly(folder: str, path: str) -> None:
 def measure(
     server: Server,
     load: Helper,
-    direct: Helper,
+    direct: list[Helper],
     clients: int,
     size: int,
     seconds: float,
@@ -155,7 +155,9 @@ def measure(
         now = (*server.batches(), *server.busy())
         turn["batch"] = (now[0] - texts) / (now[1] - count)
         turn["texts/s"] = turn["requests"] * size / turn["seconds"]
-        alone = direct.ask(max(1, round(turn["batch"])), seconds)
+        batch = max(1, round(turn["batch"]))
+        ways = [helper.ask(batch, seconds) for helper in direct]
+        alone = max(ways, key=lambda way: way["rate"])
         turn["direct"], turn["alone"] = alone["rate"], alone["busy"]
         turn["ratio"] = turn["texts/s"] / turn["direct"]
         turn["HTTP"] = 100 * (now[2] - own) / turn["seconds"]
@@ -199,8 +201,9 @@ def conclusions(rows: list[dict], name: str) -> list[str]:
         lines.append(
             "with one text a request, each costs "
             + ", ".join(f"{cost:.0f} µs ({part})" for part, cost in each.items())
-            + f": all {os.cpu_count()} cores together are {_busy(row):.0f} % busy, and "
-            "HTTP and compute share Python's lock"
+            + f": these bound it; all {os.cpu_count()} cores together are "
+            f"{_busy(row):.0f} % busy, and what is left is waiting, most likely for "
+            "Python's lock, which HTTP and compute share"
         )
     return lines
 
@@ -216,11 +219,12 @@ def main() -> None:
     if report.peak:
         call_directly(*report.peak)
         return
-    os.environ["OMP_NUM_THREADS"] = str(torch.get_num_threads())
+    threads = torch.get_num_threads()
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command has it
     clients = [8] if report.quick else CLIENTS
     sizes = [16] if report.quick else SIZES
-    seconds = report.budget / len(clients) / (2 * TURNS + 1)
+    seconds = report.budget / len(clients) / (3 * TURNS + 1)
     with tempfile.TemporaryDirectory() as folder, model_folder() as (model, name):
         path = Path(folder, "texts.json")
         labels = perron.load(model).labels
@@ -230,9 +234,12 @@ def main() -> None:
         try:
             with (
                 Helper(HERE / "clients.py", server.port, path) as load,
-                Helper(__file__, "--peak", model, path) as direct,
+                Helper(__file__, "--peak", model, path, threads) as with_all,
+                Helper(__file__, "--peak", model, path, 1) as with_one,
             ):
-                direct.ask(1, 0)  # imports
+                direct = [with_all, with_one]
+                for helper in direct:
+                    helper.ask(1, 0)  # imports
                 for size in sizes:
                     rows = [
                         measure(server, load, direct, count, size, seconds)

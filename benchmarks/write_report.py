@@ -44,6 +44,7 @@ TABLES = {
             "batch",
             "direct",
             "ratio",
+            "alone",
             "HTTP",
             "compute",
             "asking",
@@ -54,7 +55,8 @@ TABLES = {
 
 STYLES = {"ratio": ".2f", "milliseconds": ".1f", "kilobytes": ".0f", "peak": ".0f"}
 STYLES |= {"seconds": ".2f", "MB/s": ".0f", "kept": ".0f", "above": ".0f"}
-STYLES |= dict.fromkeys(["texts/s", "direct", "HTTP", "compute", "asking"], ".0f")
+STYLES |= dict.fromkeys(["texts/s", "direct", "alone", "HTTP"], ".0f")
+STYLES |= dict.fromkeys(["compute", "asking"], ".0f")
 STYLES |= {"p50": ".1f", "p99": ".1f", "batch": ".1f", "all edges": ".0f"}
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#777777"]

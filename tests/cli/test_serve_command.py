@@ -12,7 +12,7 @@ from perron.web.run import KEY, listen
 
 def test_every_limit_is_an_option_with_the_same_default():
     options = inspect.signature(serve).parameters
-    assert set(options) == {"models", "host", "port", *Limits.model_fields}
+    assert set(options) == {"models", "host", "port", "threads", *Limits.model_fields}
     for name, field in Limits.model_fields.items():
         assert options[name].default == field.default
 

@@ -146,12 +146,22 @@ def test_words_of_raw_text_are_the_same_when_they_come_tokenised(text):
     assert normalised(" ".join(words), tokenised=True) == words
 
 
-@pytest.mark.parametrize("text", ["+", "a+", "a.", ".", "a@", "<br ", " ", "'", "-L"])
+@pytest.mark.parametrize(
+    "text",
+    ["+", "a+", "a.", ".", "a@", "<br ", " ", "'", "-L", "\U0001f1e9", "e\u0301"],
+)
 def test_no_text_takes_long(text):
     begin = time.perf_counter()
     KEEP.find_words(text * 50_000)
     # A tenth of a second; were it quadratic, minutes.
     assert time.perf_counter() - begin < 5
+
+
+def test_a_flag_is_a_word():
+    germany, letter = "\U0001f1e9\U0001f1ea", "\U0001f1eb"
+    found = KEEP.find_words(f"a{germany}{germany}{letter} {germany}\ufe0f")
+    words = ["a", germany, germany, letter, f"{germany}\ufe0f"]
+    assert [word.text for word in found] == words
 
 
 def test_ids_are_rows_of_the_vocabulary_and_unknown_words_are_zero():

@@ -191,10 +191,34 @@ def test_an_error_reaches_all_of_its_batch_and_nobody_else(doubling, bad):
     assert rest == [[4], [6]]
 
 
+def test_two_threads_share_what_waits_and_compute_at_the_same_time(doubling):
+    async def scene(batcher):
+        doubling.gate.clear()
+        jobs = [batcher.submit("k", [n]) for n in range(50)]
+        await doubling.begun(2)  # the gate is shut, so that neither is done
+        assert batcher.waiting == 0
+        late = [batcher.submit("k", [n]) for n in (50, 51)]
+        assert batcher.waiting == 2
+        doubling.gate.set()
+        return await asyncio.gather(*jobs, *late)
+
+    results = play(doubling, scene, wait=0.01, max_batch=100, threads=2)
+    assert results == [[2 * n] for n in range(52)]
+    assert [len(items) for _, items in doubling.batches] == [25, 25, 2]
+
+
+def test_a_small_batch_is_not_shared(doubling):
+    async def scene(batcher):
+        return await asyncio.gather(*(batcher.submit("k", [n]) for n in range(16)))
+
+    play(doubling, scene, wait=0.01, max_batch=100, threads=2)
+    assert [len(items) for _, items in doubling.batches] == [16]
+
+
 def test_closing_computes_what_waits(doubling):
     async def scene(batcher):
         return [batcher.submit("k", [1]), batcher.submit("other", [2])]
 
     jobs = play(doubling, scene, wait=0.01)
     assert [job.result() for job in jobs] == [[2], [4]]
-    assert not [t for t in threading.enumerate() if t.name.startswith("perron")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("perron-compute")]

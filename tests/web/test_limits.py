@@ -107,14 +107,6 @@ def test_marks_are_words_when_edges_are_counted(serving):
     assert client.post("/v1/predict", {"texts": ["!?!?!?"]}).status_code == 200
 
 
-def test_flags_may_not_go_on_for_ever(client):
-    flag = "\N{REGIONAL INDICATOR SYMBOL LETTER A}"
-    texts = ["film " + flag * 100, flag * 101]
-    assert client.post("/v1/predict", {"texts": texts[:1]}).status_code == 200
-    error = error_of(client.post("/v1/predict", {"texts": texts}), 422)
-    assert (error["code"], error["where"]) == ("too_many_flags", "texts.1")
-
-
 @pytest.fixture
 def gate(monkeypatch):
     """Return a gate for predictions, open at first, that notes what comes when shut."""

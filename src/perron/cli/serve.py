@@ -18,6 +18,10 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port; 0 is any free one.")
     ] = 8000,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Batches at the same time; unless given, the cores."),
+    ] = None,
     max_body: Annotated[
         int, typer.Option(min=1, help="Bytes of a request.")
     ] = 4_000_000,
@@ -68,6 +72,8 @@ def serve(
         raise SettingsError(
             f"{error.name} is missing: pip install 'perron[serve]'"
         ) from error
+    import torch
+
     from perron.pipeline import load_all
 
     limits = Limits(
@@ -84,7 +90,10 @@ def serve(
     )
     key = os.environ.get(KEY) or None
     check_key(host, key)
+    # A batch for each core: operations on a few texts are too short to be shared.
+    threads = threads or torch.get_num_threads()
+    torch.set_num_threads(1)
     with listen(host, port) as bound:
-        app = create_app(load_all(models), limits, key)
+        app = create_app(load_all(models), limits, key, threads)
         names = ", ".join(app.state.service.models)
         run(app, bound, lambda: say(f"serving {names} at {address_of(bound)}"))

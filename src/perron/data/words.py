@@ -50,6 +50,8 @@ _WORD = "|".join(
         r"\w+(?:[-.&/]\w+|(?<=\d)[,:](?=\d)\w+|'(?!(?i:s|m|d|re|ve|ll)\b)\w+)*",
         r"\.{2,}",
         r"-{2,}",
+        # A flag, for which \X looks at all the letters of flags before it.
+        "[\U0001f1e6-\U0001f1ff]{1,2}" r"\p{M}*",
         r"(?!\s)\X",  # a mark, or an emoji with what changes it
     ]
 )

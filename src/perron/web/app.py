@@ -28,7 +28,10 @@ _NO_TELEMETRY: Any = {
 
 
 def create_app(
-    models: Sequence[Pipeline], limits: Limits | None = None, key: str | None = None
+    models: Sequence[Pipeline],
+    limits: Limits | None = None,
+    key: str | None = None,
+    threads: int = 1,
 ) -> FastAPI:
     """Return an ASGI application that serves the models.
 
@@ -36,8 +39,10 @@ def create_app(
         models: one or more, of different names; the first answers where none is named.
         limits: how much may be asked.
         key: who asks must know it; without one, only this machine is answered.
+        threads: batches that are computed at the same time, each with as many threads
+            as torch is told to use.
     """
-    service = Service(models, limits or Limits())
+    service = Service(models, limits or Limits(), threads)
     routes = create_routes(service)
 
     @asynccontextmanager

@@ -1,7 +1,6 @@
 """How much one client may ask for, and what is told to one that asks for more."""
 
 import asyncio
-import re
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,11 +11,6 @@ from perron.web.answers import Refused, gone
 # Of a body that does not tell its length, so many times what is allowed is read: a
 # client that is still sending when its connection is closed does not see the answer.
 _PATIENCE = 4
-
-# To find the word that a flag is, tokenizers looks back over all flags before it: a
-# text of nothing else would take minutes.
-_MAX_FLAGS = 100
-_FLAGS = re.compile(f"[\U0001f1e6-\U0001f1ff]{{{_MAX_FLAGS + 1}}}")
 
 
 class Limits(BaseModel):
@@ -62,13 +56,6 @@ class Limits(BaseModel):
                     "too_many_characters",
                     f"a text of {len(text)} characters, but it may have "
                     f"{self.max_characters}: send a shorter one",
-                    where,
-                )
-            if not text.isascii() and _FLAGS.search(text):
-                raise Refused(
-                    422,
-                    "too_many_flags",
-                    f"more than {_MAX_FLAGS} flag letters in a row: leave them out",
                     where,
                 )
             # Words and the blanks between them: a short text need not be split.

@@ -38,7 +38,9 @@ class Item(NamedTuple):
 class Service:
     """Models by name, one queue for all of them, and whether it is stopping."""
 
-    def __init__(self, models: Sequence[Pipeline], limits: Limits) -> None:
+    def __init__(
+        self, models: Sequence[Pipeline], limits: Limits, threads: int = 1
+    ) -> None:
         self.models = {pipeline.name: pipeline for pipeline in models}
         if not models or len(self.models) < len(models):
             raise ValueError("models to serve, one or more, must differ in name")
@@ -50,6 +52,7 @@ class Service:
             limits.max_batch,
             limits.max_queue,
             limits.batch_wait,
+            threads,
             self.metrics.batches.observe,
         )
         self.metrics.watch_queue(lambda: self.batcher.waiting)
@@ -133,7 +136,8 @@ class Service:
             "too_slow",
             f"not done within {self.limits.max_seconds:g} seconds, which is the limit: "
             "try again later, or send less at once",
-            headers=_SOON,
+            # Not soon: what took too long once would only take the time of others.
+            headers={"retry-after": str(math.ceil(self.limits.max_seconds))},
         )
 
     def _compute(self, work: Work, items: list[Item]) -> list[Any]:
