@@ -20,7 +20,7 @@ def demo(tmp_path_factory):
     return folder, run.stdout
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md", "docs/graph.md"])
 def test_the_code_on_a_page_runs(page, demo):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
@@ -45,6 +45,8 @@ def test_the_demo_compares_shows_and_saves(demo):
     assert "gorgeous" in told
     assert "perron predict runs/demo" in told
     assert (folder / "runs/demo/model.safetensors").exists()
+    page = (folder / "runs/demo/graph.html").read_text(encoding="utf-8")
+    assert page.count('"schema": "perron-graph-1"') == 8  # four sentences, two models
 
 
 def test_other_centralities_of_the_word_graph_are_compared(demo):

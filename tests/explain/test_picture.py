@@ -79,9 +79,9 @@ def test_an_arc_goes_from_the_source_to_the_target(width):
     record = text(PROSE)
     picture = lay_out(record, width=width)
     tiles = tiles_of(picture)
-    found = strongest(record.words[0].edges())
+    found = strongest(record.words[0].edges(), 2.0)
     arcs = picture.sections[0].arcs[::-1]  # the strongest is drawn last
-    assert len(arcs) == len(found) == 3 * len(PROSE)
+    assert len(arcs) == len(found) == 2 * len(PROSE)
     for arc, flow in zip(arcs, found, strict=True):
         ends = (arc.points[0], tiles[flow.source]), (arc.points[3], tiles[flow.target])
         for (x, y), tile in ends:

@@ -56,7 +56,7 @@ def test_arcs_lie_behind_the_words_and_own_arcs_in_them():
     (inside,) = tree.findall(".//s:g[@class='words']", NAMES)
     first, *others = list(inside)
     assert (first.get("class"), first.get("aria-hidden")) == ("arcs", "true")
-    assert len(first) == 24
+    assert len(first) == 16
     for word in others:
         own = [part for part in word if part.get("class", "").startswith("own")]
         assert [part.get("class") for part in own] == ["own in", "own out"]

@@ -41,7 +41,8 @@ def arcs_of(flows: Sequence[Flow], places: Sequence[Place]) -> list[Arc]:
     return [
         Arc(
             _curve(places[flow.source], places[flow.target]),
-            round(LEVELS * flow.share / most),
+            # Squared, as those that are shown are all among the strongest.
+            round(LEVELS * (flow.share / most) ** 2),
         )
         for flow in reversed(flows)
     ]

@@ -26,7 +26,8 @@ _PADDING = 6.0  # left and right of a word in its tile
 _GAP = 6.0  # between tiles
 _LEADING = 16.0  # between lines, besides the arcs
 _OWN = 4  # arcs that come to a word when it is pointed at, and as many that leave it
-_MOST = 200  # arcs that are always there; of more none can be followed
+_PER_NODE = 2.0  # arcs that are always there, on average
+_MOST = 200  # of them; of more none can be followed
 
 
 @dataclass
@@ -60,7 +61,7 @@ def place_graph(
     moved = flows(graph, head) if graph.has_edges else None
     most = []
     if moved is not None:
-        most = strongest(graph.edges(head_of(graph, head)))[:_MOST]
+        most = strongest(graph.edges(head_of(graph, head)), _PER_NODE)[:_MOST]
     own = [_own(moved, node) for node in range(len(names))]
 
     room = column.right - column.left - 2 * _PADDING
