@@ -50,19 +50,24 @@ def draw(words: list[str], found: dict[str, dict[str, float]], path: Path) -> No
     panels[0].invert_yaxis()
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:  # a format that matplotlib does not know
+        raise SystemExit(f"error: {path}: {error}") from error
 
 
 def main() -> None:
     """Explain a text, compute, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model", nargs="?", default="runs/demo")
-    parser.add_argument("text", nargs="?", default=TEXT)
+    parser.add_argument("model", nargs="?", default="runs/demo", help="its folder")
+    parser.add_argument("text", nargs="?", default=TEXT, help="what it shall read")
     parser.add_argument("--out", type=Path, default=Path("runs/word-graph.png"))
     options = parser.parse_args()
     record = perron.load(options.model).explain(options.text)
     if not record.has_edges:
         raise SystemExit(f"error: {options.model} has no graph between the words")
+    if not record.words or not record.words[0].nodes:
+        raise SystemExit("error: there is no word in this text")
 
     graph = record.to_networkx()
     found = centralities(graph)

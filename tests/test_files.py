@@ -59,10 +59,10 @@ def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_is_not_there_or_of_that_name_is_refused(tmp_path):
-    with pytest.raises(DataError, match="No such file or directory"):
+    with pytest.raises(DataError, match="there is no such folder"):
         write_whole(tmp_path / "missing" / "a.txt", b"")
     (tmp_path / "a.txt").mkdir()
-    with pytest.raises(DataError, match=r"a\.txt: could not be written"):
+    with pytest.raises(DataError, match=r"a\.txt: is a folder"):
         write_whole(tmp_path / "a.txt", b"")
     assert names(tmp_path) == ["a.txt"]
 
@@ -86,3 +86,26 @@ def test_folders_are_made_with_those_above(tmp_path):
 )
 def test_a_data_error_says_where(place, text):
     assert str(DataError("is odd", **place)) == text
+
+
+def test_a_link_stays_a_link_and_its_file_is_written(tmp_path):
+    (tmp_path / "real.txt").write_bytes(b"old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    write_whole(tmp_path / "link.txt", b"new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_bytes() == b"new"
+
+
+def test_what_is_private_stays_private(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    write_whole(path, b"new")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_only_files_are_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="is no plain file"):
+        write_whole(tmp_path / "pipe", b"new")
+    assert (tmp_path / "pipe").is_fifo()

@@ -1,6 +1,7 @@
 """Files that are whole or not there, and folders that one process has at a time."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,18 @@ def write_whole(path: Path, content: bytes) -> None:
     The content is on the disk before the name is, so that a file of this name is whole
     even after a loss of power; what was there before stays until then.
     """
+    path = replaceable(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        take_name(temporary, path)
+    except FileNotFoundError as error:
+        raise DataError(
+            "could not be written: there is no such folder", path
+        ) from error
     except OSError as error:
         raise DataError(
             f"could not be written ({error.strerror or error}); "
@@ -29,6 +35,26 @@ def write_whole(path: Path, content: bytes) -> None:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replaceable(path: Path) -> Path:
+    """Return where a path leads, if a file may be put there.
+
+    What is no file, such as a device, would be gone if a file took its name.
+    """
+    path = path.resolve() if path.is_symlink() else path
+    if path.is_dir():
+        raise DataError("is a folder: name a file in it", path)
+    if path.exists() and not path.is_file():
+        raise DataError("is no plain file: nothing is written over it", path)
+    return path
+
+
+def take_name(temporary: Path, path: Path) -> None:
+    """Put a finished file in the place of another, with the other's permissions."""
+    if path.exists():
+        temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+    temporary.replace(path)
 
 
 def make_folder(path: Path) -> None:

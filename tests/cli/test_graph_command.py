@@ -170,7 +170,7 @@ def test_a_failed_command_leaves_what_was_there(perron, model, tmp_path):
     out.write_text("before")
     told = perron("graph", model, TEXT, "--out", out, "--head", 5)
     assert told.status == 2
-    assert "head 5: model has only 0" in told.err
+    assert "head 5: model has only head 0" in told.err
     assert out.read_text() == "before"
 
 
@@ -187,17 +187,16 @@ MISUSE = {
     ("MODEL", TEXT, "--format", "pdf"): (2, "--format pdf: is one of terminal, html"),
     ("MODEL", TEXT, "--format", "png"): (2, "--format png: needs a file, --out FILE"),
     ("MODEL", TEXT, "--out", "a.pdf"): (2, "a.pdf: its name does not tell the format"),
-    ("MODEL", TEXT, "--out", "no/a.png"): (
-        1,
-        "no/a.png: could not be written (No such",
-    ),
-    ("MODEL", TEXT, "--out", "no/a.html"): (1, "no/a.html: could not be written (No"),
+    ("MODEL", TEXT, "--out", "no/a.png"): (1, "no/a.png: could not be written: there"),
+    ("MODEL", TEXT, "--out", "no/a.html"): (1, "no/a.html: could not be written: the"),
+    ("MODEL", TEXT, "--out", "-", "--format", "svg"): (2, "--out -: for standard out"),
+    ("MODEL", "--file", "none.txt"): (2, "there is no text to show"),
     ("MODEL", TEXT, "--format", "svg", "--out", "."): (2, "--out .: is a folder"),
     ("MODEL", "a", "b", "--out", "a.svg"): (2, f"--format svg: {ONE} 2 and 1; html"),
     ("MODEL", "a", "--with", "OTHER", "--out", "a.png"): (2, f"{ONE} 1 and 2; html"),
     ("MODEL", "a", "b", "--format", "graphml"): (2, "html, json and terminal take any"),
-    ("MODEL", "--file", "none.txt", "--format", "svg"): (2, f"{ONE} 0 and 1"),
-    ("MODEL", TEXT, "--head", "1"): (2, "head 1: model has only 0"),
+    ("MODEL", "--file", "none.txt", "--format", "svg"): (2, "there is no text"),
+    ("MODEL", TEXT, "--head", "1"): (2, "head 1: model has only head 0"),
     ("MODEL", TEXT, "--head", "0", "--format", "json"): (2, "json has every head"),
     ("MODEL", TEXT, "--head", "-1"): (2, "Invalid value for '--head'"),
     ("MODEL", TEXT, "--limit", "0"): (2, "Invalid value for '--limit'"),
@@ -222,6 +221,13 @@ def test_misuse_is_said_without_a_traceback(
     assert (told.status, "Traceback" in told.err) == (status, False)
     assert reason in told.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["none.txt"]
+
+
+def test_output_that_cannot_take_the_letters_is_told(perron, model, monkeypatch):
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    told = perron("graph", model, TEXT, "--format", "html")
+    assert told.status == 1
+    assert "standard output takes ascii only" in told.err
 
 
 class Terminal(io.StringIO):

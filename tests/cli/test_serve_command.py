@@ -53,3 +53,9 @@ def test_a_missing_extra_is_told(perron, model, monkeypatch, missing):
     told = perron("serve", model)
     assert told.status == 2
     assert f"{missing} is missing: pip install 'perron[serve]'" in told.err
+
+
+def test_a_queue_that_has_no_room_for_a_request_is_refused(perron, model):
+    told = perron("serve", model, "--port", 0, "--max-queue", 255)
+    assert told.status == 2
+    assert "--max-queue 255: a request of --max-texts 256" in told.err

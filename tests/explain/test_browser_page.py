@@ -218,6 +218,12 @@ def test_a_long_page_is_drawn_when_it_is_seen(show):
     tab.locator(".record").last.locator(".prediction").wait_for()
 
 
+def test_all_of_a_long_page_is_drawn_on_paper(show):
+    tab = show([[explained()]] * 60)
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.locator(".prediction").count() == 60
+
+
 def test_text_is_never_markup(show):
     text = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> &amp; film"
     record = explained("text", text, aggregator="max")

@@ -64,9 +64,9 @@ def test_partners_come_in_the_order_of_what_they_share(count, most, seed):
 
 @pytest.mark.parametrize("head", [-1, 2])
 def test_a_head_that_is_not_there_is_named(head):
-    with pytest.raises(ValueError, match=f"head {head}: demo has 0 to 1"):
+    with pytest.raises(ValueError, match=f"head {head}: demo has heads 0 to 1"):
         check_head(pair(heads=2), head)
-    with pytest.raises(ValueError, match="head 0: demo has none at all"):
+    with pytest.raises(ValueError, match="head 0: demo has no heads"):
         check_head(text(weights=False), 0)
     check_head(pair(heads=2), 1)
     check_head(text(weights=False), None)

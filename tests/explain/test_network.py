@@ -99,7 +99,7 @@ def test_words_without_edges_are_nodes_alone():
 
 def test_a_head_that_is_not_there_is_named():
     for make in (to_networkx, to_graphml):
-        with pytest.raises(ValueError, match="head 2: demo has 0 to 1"):
+        with pytest.raises(ValueError, match="head 2: demo has heads 0 to 1"):
             make(pair(heads=2), 2)
 
 

@@ -152,6 +152,7 @@ def test_it_is_well_until_it_stops(serving):
         ('{"texts": [NaN]}', "wrong_type", "texts.0"),
         ('{"texts": ["a"], "model": 1}', "wrong_type", "model"),
         ('{"texts": ["a"], "text": "b"}', "unknown_field", "text"),
+        ('{"text": "a"}', "unknown_field", "text"),  # which explains what is missing
         ('{"texts": ["a"], "' + 200 * "x" + '": 0}', "unknown_field", "x" * 100),
     ],
 )

@@ -64,6 +64,14 @@ def run() -> None:
         # closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        if debug:
+            raise
+        say_error(
+            f"standard output takes {error.encoding} only, and this has other "
+            "characters: set PYTHONIOENCODING=utf-8, or write to a file with --out"
+        )
+        sys.exit(1)
     except (PerronError, OSError) as error:
         if debug:
             raise

@@ -112,6 +112,8 @@ def _explained(
     bad = BadRows(skip_bad)
     found = list(islice(source.rows(bad), limit + 1))
     say_skipped(bad)
+    if not found:
+        raise SettingsError("there is no text to show")
     if len(found) > limit:
         say(f"only the first {limit} texts; --limit takes more")
     return [

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from perron.cli.console import results, say
+from perron.cli.outputs import refuse_dash
 from perron.errors import SettingsError
 from perron.explain import Explanation
 from perron.files import write_whole
@@ -33,6 +34,7 @@ Rows = Sequence[Sequence[Explanation]]
 
 def check_output(format: str | None, out: Path | None, head: int | None) -> str:
     """Return the format; refuse what does not go together."""
+    refuse_dash(out)
     chosen = format or (
         "terminal" if out is None else _BY_SUFFIX.get(out.suffix.lower())
     )

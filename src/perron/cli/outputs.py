@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from perron.errors import DataError, SettingsError
+from perron.files import replaceable, take_name
 
 FORMATS = ("jsonl", "csv", "parquet")
 Row = Mapping[str, Any]
@@ -104,6 +105,12 @@ def _flattened(row: Row) -> dict[str, Any]:
     return flat
 
 
+def refuse_dash(out: Path | None) -> None:
+    """Refuse what elsewhere means standard output, and here would be a file."""
+    if str(out) == "-":
+        raise SettingsError("--out -: for standard output, leave out --out")
+
+
 @contextmanager
 def writer(out: Path | None, format: str | None) -> Iterator[Writer]:
     """Give a writer to a file, or to standard output.
@@ -111,6 +118,7 @@ def writer(out: Path | None, format: str | None) -> Iterator[Writer]:
     A file is written under a temporary name and gets its own at the end: it is whole
     or, if something went wrong, not there.
     """
+    refuse_dash(out)
     chosen = format or ("jsonl" if out is None else _BY_SUFFIX.get(out.suffix.lower()))
     if chosen is None:
         raise SettingsError(
@@ -123,6 +131,7 @@ def writer(out: Path | None, format: str | None) -> Iterator[Writer]:
         yield JsonLines(sys.stdout) if chosen == "jsonl" else Csv(sys.stdout)
         sys.stdout.flush()
         return
+    out = replaceable(out)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         if chosen == "parquet":
@@ -132,7 +141,7 @@ def writer(out: Path | None, format: str | None) -> Iterator[Writer]:
         else:
             with part.open("w", encoding="utf-8", newline="") as file:
                 yield JsonLines(file) if chosen == "jsonl" else Csv(file)
-        part.replace(out)
+        take_name(part, out)
     except OSError as error:
         raise DataError(f"could not be written ({error.strerror})", out) from error
     finally:

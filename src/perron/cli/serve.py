@@ -88,6 +88,11 @@ def serve(
         max_seconds=max_seconds,
         batch_wait=batch_wait,
     )
+    if max_queue < max_texts:
+        raise SettingsError(
+            f"--max-queue {max_queue}: a request of --max-texts {max_texts} would "
+            "never find room in it"
+        )
     key = os.environ.get(KEY) or None
     check_key(host, key)
     # A batch for each core: operations on a few texts are too short to be shared.

@@ -24,7 +24,8 @@ def check_head(record: Explanation, head: int | None) -> None:
     count = max((len(graph.heads) for graph in record.graphs), default=0)
     if head is None or 0 <= head < count:
         return
-    have = f"0 to {count - 1}" if count > 1 else "only 0" if count else "none at all"
+    have = f"heads 0 to {count - 1}" if count > 1 else "only head 0"
+    have = have if count else "no heads"
     raise SettingsError(f"head {head}: {record.model.name} has {have}")
 
 

@@ -113,7 +113,10 @@ def parse(kind: type[_Parsed], body: bytes) -> _Parsed:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        faults = error.errors(include_url=False, include_input=False)
+    # A misspelt field explains one that is missing.
+    faults.sort(key=lambda fault: fault["type"] != "extra_forbidden")
+    first = faults[0]
     where = ".".join(str(part) for part in first["loc"])[:_LONGEST]
     code = _CODES.get(first["type"], "wrong_type")
     message = first["msg"]

@@ -29,7 +29,7 @@ def lay_out(
     texts = _title(record, head, width)
     sections = _sections(record, head, column)
     if record.has_edges:
-        told = "Arcs: the strongest edges, from word to word; the darker, the stronger."
+        told = "Arcs: the strongest edges, from word to word; the bolder, the stronger."
         texts.append(note(fitted(told, NOTE, width - 2 * _MARGIN), _MARGIN, column.y))
         column.y += 16
     shapes = [*texts, *(shape for part in sections for shape in part.shapes)]

@@ -10,13 +10,21 @@ const main = document.querySelector("main");
 const seen = new IntersectionObserver(
   (entries) => {
     for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      showRecord(target, rows[target.dataset.row][target.dataset.column]);
+      if (isIntersecting) show(target);
     }
   },
   { rootMargin: "400px" },
 );
+
+function show(host) {
+  seen.unobserve(host);
+  showRecord(host, rows[host.dataset.row][host.dataset.column]);
+}
+
+// On paper all are seen.
+addEventListener("beforeprint", () => {
+  document.querySelectorAll(".record:empty").forEach(show);
+});
 
 rows.forEach((records, row) => {
   const cards = records.map((record, column) => {
