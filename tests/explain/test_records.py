@@ -9,6 +9,7 @@ from models.small import AGGREGATORS, LABELS
 from pipeline.trained import OTHERS, TEXTS, arguments, small_pipeline
 
 from perron.explain import Source, explain
+from perron.explain.flow import shares
 from perron.pooling.centrality import PowerSettings
 
 WITH_EDGES = [name for name in AGGREGATORS if name.startswith("centrality")]
@@ -216,7 +217,7 @@ def test_each_level_shows_what_its_aggregator_has():
     assert found.sentences.has_edges
     assert found.has_edges
     assert [graph.weights for graph in found.words] == [None, None]
-    assert [graph.share() for graph in found.words] == [[], []]
+    assert [shares(graph) for graph in found.words] == [None, None]
 
 
 def test_marks_of_the_treebank_stand_where_they_stand():
@@ -233,7 +234,7 @@ def test_weights_are_shares_in_every_precision(dtype):
     pipeline.model.to(dtype)
     (graph,) = pipeline.explain(TEXTS[0]).words
     for head in (None, 0, 1):
-        np.testing.assert_allclose(sum(graph.share(head)), 1, rtol=1e-9)
+        np.testing.assert_allclose(sum(shares(graph, head)), 1, rtol=1e-9)
 
 
 def test_explaining_does_not_train():

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from rich.console import Console
 
 from perron.explain import Graph, Head
+from perron.explain.flow import shares
 from perron.explain.terminal import shaded, side_by_side, view
 
 
@@ -107,8 +108,8 @@ def test_each_head_is_shown_alone():
     for head in (None, 0, 1):
         told = printed(view(record, head))
         for graph in record.words:
-            shares = zip(graph.nodes, graph.share(head), strict=True)
-            line = " ".join(f"{word} {100 * share:.0f}" for word, share in shares)
+            weighed = zip(graph.nodes, shares(graph, head), strict=True)
+            line = " ".join(f"{word} {100 * share:.0f}" for word, share in weighed)
             assert line in told
     with pytest.raises(ValueError, match="head 2"):
         view(record, 2)

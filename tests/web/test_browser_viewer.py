@@ -84,6 +84,16 @@ def test_the_slider_changes_how_many_edges_are_shown(tab, server):
     assert arcs(tab) == 0
 
 
+def test_the_next_text_is_shown_in_the_same_way(tab, server, expect):
+    tab.goto(server.link(OTHER))
+    tab.locator("input.threshold").press("End")
+    tab.locator("select.heads").select_option(index=2)
+    field(tab, "Text").fill(f"{OTHER} it was")
+    expect(tab.locator(".word")).to_have_count(6)
+    assert tab.locator("select.heads").evaluate("select => select.selectedIndex") == 2
+    assert arcs(tab) == 3 * 6  # three a word, as before
+
+
 def test_a_word_under_the_pointer_tells_its_sources(tab, server, models):
     tab.goto(server.link(OTHER))
     tab.locator(".word", has_text="film").hover()

@@ -32,8 +32,8 @@ LIGHT = Palette(
     muted=(95, 99, 104),
     rim=(224, 222, 218),
     arc=(52, 73, 109),
-    incoming=(18, 97, 170),
-    outgoing=(130, 40, 150),
+    incoming=(163, 71, 10),  # both as on the page
+    outgoing=(31, 95, 174),
 )
 DARK = Palette(
     paper=(24, 25, 29),
@@ -42,8 +42,8 @@ DARK = Palette(
     muted=(168, 171, 178),
     rim=(62, 63, 68),
     arc=(150, 174, 216),
-    incoming=(110, 182, 255),
-    outgoing=(218, 160, 255),
+    incoming=(242, 163, 102),
+    outgoing=(141, 184, 238),
 )
 
 

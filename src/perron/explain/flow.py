@@ -39,7 +39,8 @@ def head_of(graph: Graph, head: int | None) -> int | None:
 
 def shares(graph: Graph, head: int | None = None) -> list[float] | None:
     """Return what the nodes weigh, in one head or in the mean of all."""
-    return None if graph.weights is None else graph.share(head_of(graph, head))
+    one = head_of(graph, head)
+    return graph.weights if one is None else graph.heads[one].weights
 
 
 def flows(graph: Graph, head: int | None = None) -> np.ndarray:

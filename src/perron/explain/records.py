@@ -78,12 +78,6 @@ class Graph:
         shape = (len(self.nodes), len(self.nodes))
         return np.mean([np.reshape(one, shape) for one in edges], axis=0)
 
-    def share(self, head: int | None = None) -> list[float]:
-        """Return the weights of one head, or their mean."""
-        if head is not None:
-            return self.heads[head].weights
-        return self.weights or []
-
 
 @dataclass(frozen=True)
 class Source:
