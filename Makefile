@@ -22,7 +22,14 @@ demo: $(VENV)/.demo ## train four poolings on real sentences, show what words we
 	$(CALM) $(RUN)/python examples/demo.py
 
 test: $(VENV)/.dev chromium ## run the tests
-	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow" -rs $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow and not spark" -rs $(ARGS)
+
+slow: $(VENV)/.dev chromium ## run the tests that take minutes
+	OMP_NUM_THREADS=1 $(RUN)/python -m pytest -m slow -rs $(ARGS)
+
+spark: $(VENV)/.dev ## install pyspark and run its tests; needs Java 17
+	$(RUN)/python -m pip install -q -e '.[spark]'
+	$(RUN)/python -m pytest -m spark -rs $(ARGS)
 
 # For the browser tests. Where it cannot be had they are skipped, and say so.
 chromium:
@@ -64,7 +71,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(RUN)/python -m pip install -q -e '.[train,serve,demo,dev]'
+	$(RUN)/python -m pip install -q -e '.[train,serve,hf,ray,export,demo,docs,dev]'
 	@touch $@
 
-.PHONY: help setup demo test chromium check bench pictures clean
+.PHONY: help setup demo test slow spark chromium check bench pictures clean

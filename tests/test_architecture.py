@@ -20,7 +20,16 @@ MAY_IMPORT = {
     "recipes": set(),
     "training": {"data", "models", "pipeline"},
     "web": {"explain", "pipeline"},
-    "integrations": {"solver", "pooling", "layers", "data", "models", "training"},
+    "integrations": {
+        "solver",
+        "pooling",
+        "layers",
+        "data",
+        "models",
+        "explain",
+        "pipeline",
+        "training",
+    },
     "cli": {"data", "models", "training", "explain", "pipeline", "web", "integrations"},
 }
 ANYONE = {"errors", "files"}

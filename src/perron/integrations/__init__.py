@@ -1,0 +1,1 @@
+"""Perron inside other libraries; each module needs the extra that it names."""
