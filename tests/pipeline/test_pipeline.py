@@ -108,7 +108,7 @@ class TestEveryKind:
         np.testing.assert_allclose(coarse, vectors, atol=0.05)
 
     def test_a_saved_pipeline_gives_the_same_answers(self, pipeline, tmp_path):
-        pipeline.save_pretrained(tmp_path / "new" / "run", {"accuracy": 0.5})
+        pipeline.save_pretrained(tmp_path / "new" / "run")
         again = perron.load(tmp_path / "new" / "run")
         given = arguments(pipeline)
         assert np.array_equal(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perron.data.sentences import split_sentences
 from perron.data.store import key_of, stored
-from perron.data.words import Case, Word, WordTokenizer
+from perron.data.words import Case, TextTokenizer, Word
 
 Kind = Literal["text", "document", "pair"]
 
@@ -43,7 +43,10 @@ class TextSettings(BaseModel):
 
 
 class FoundWords(NamedTuple):
-    """Words that a model reads one after the other; ``cut`` if more would follow."""
+    """What a model reads one after the other; ``cut`` if more would follow.
+
+    The words, or, where a tokenizer has smaller pieces, the pieces of words.
+    """
 
     words: list[Word]
     cut: bool
@@ -72,7 +75,7 @@ class WordIds:
         sentence_mark: stands between sentences; without one they are found by rules.
     """
 
-    tokenizer: WordTokenizer
+    tokenizer: TextTokenizer
     kind: Kind
     max_words: int
     max_sentences: int

@@ -1,6 +1,7 @@
 """Text to words with their ids and places, by a word level of `tokenizers`."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -12,6 +13,8 @@ from perron.errors import DataError
 
 UNKNOWN = "[UNK]"
 Case = Literal["keep", "lower"]
+
+AT_BLANKS = r"\S[^ \t\r\n]*"  # a word of tokenised text
 
 # Marks of the Penn Treebank and of web pages, as they are in plain text.
 _PLAIN = [
@@ -58,15 +61,40 @@ _WORD = "|".join(
 
 
 class Word(NamedTuple):
-    """A word and where in the text it stands."""
+    """A word, or a piece of one, and where in the text it stands."""
 
     text: str
     id: int
     start: int
     end: int
+    goes_on: bool = False  # a piece of the same word as the one before it
 
 
-class WordTokenizer:
+class TextTokenizer(ABC):
+    """What turns texts into the ids that a model reads."""
+
+    _raw: Tokenizer
+
+    @property
+    def words(self) -> list[str]:
+        """The vocabulary, in the order of the ids."""
+        rows = self._raw.get_vocab(with_added_tokens=False)
+        return sorted(rows, key=rows.__getitem__)
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str], tokenised: bool = False) -> list[list[int]]:
+        """Return the ids of each text's words, or of their pieces."""
+
+    @abstractmethod
+    def find_words(self, text: str, tokenised: bool = False) -> list[Word]:
+        """Return the words of a text, or their pieces, with their places."""
+
+    def to_json(self) -> str:
+        """Return what tokenizer.json holds."""
+        return self._raw.to_str(pretty=True)
+
+
+class WordTokenizer(TextTokenizer):
     """Splits texts into words and numbers them; id 0 is any unknown word.
 
     Raw text is split as the Penn Treebank does; text that is already tokenised is
@@ -85,12 +113,6 @@ class WordTokenizer:
         if not words or words[0] != UNKNOWN:
             raise ValueError(f"a vocabulary begins with {UNKNOWN!r}")
         return cls(untrained({word: row for row, word in enumerate(words)}, case))
-
-    @property
-    def words(self) -> list[str]:
-        """The vocabulary, in the order of the ids."""
-        rows = self._raw.get_vocab(with_added_tokens=False)
-        return sorted(rows, key=rows.__getitem__)
 
     def encode(self, texts: Sequence[str], tokenised: bool = False) -> list[list[int]]:
         """Return the ids of each text's words."""
@@ -116,36 +138,41 @@ class WordTokenizer:
             words.append(Word(text[begin:end], row, begin, end))
         return words
 
-    def to_json(self) -> str:
-        """Return what tokenizer.json holds."""
-        return self._raw.to_str(pretty=True)
-
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
         """Read a tokenizer.json."""
-        try:
-            tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            problem = "is missing: no text can be read without it"
-            raise DataError(problem, path) from error
-        except Exception as error:  # tokenizers raises nothing more special
-            raise DataError(f"is no tokenizer: {error}", path) from error
+        tokenizer = read_tokenizer(path)
         if tokenizer.token_to_id(UNKNOWN) != 0:
             raise DataError(f"is no tokenizer of words: {UNKNOWN} is not id 0", path)
         return cls(tokenizer)
 
 
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Read a tokenizer.json of any kind."""
+    try:
+        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        problem = "is missing: no text can be read without it"
+        raise DataError(problem, path) from error
+    except Exception as error:  # tokenizers raises nothing more special
+        raise DataError(f"is no tokenizer: {error}", path) from error
+
+
+def plain_marks() -> list[normalizers.Normalizer]:
+    """Return the steps that turn marks of treebanks into what they stand for."""
+    return [normalizers.Replace(mark, plain) for mark, plain in _PLAIN]
+
+
 def at_blanks() -> pre_tokenizers.PreTokenizer:
     """Split tokenised text; a no-break space is part of a word, as in SST's "8 1/2"."""
-    word = Regex(r"\S[^ \t\r\n]*")
-    return pre_tokenizers.Split(word, behavior="removed", invert=True)
+    return pre_tokenizers.Split(Regex(AT_BLANKS), behavior="removed", invert=True)
 
 
 def untrained(vocabulary: dict[str, int], case: Case) -> Tokenizer:
     """Return a tokenizer of raw text that knows these words."""
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
-    steps += [normalizers.Replace(mark, plain) for mark, plain in _PLAIN]
+    steps += plain_marks()
     if case == "lower":
         steps.append(normalizers.Lowercase())
     tokenizer.normalizer = normalizers.Sequence(steps)

@@ -1,5 +1,7 @@
 """From a model and a text to the record of what the model saw in it."""
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -7,6 +9,8 @@ from torch import Tensor
 
 from perron.data.batches import inputs_of
 from perron.data.ids import Found, WordIds
+from perron.data.words import Word
+from perron.explain.merge import group_starts, merged_edges, merged_weights
 from perron.explain.records import Explanation, Graph, Head, Solver, Source
 from perron.models import Classified, Classifier
 from perron.pooling import Pooled
@@ -34,7 +38,7 @@ def explain(
     shares = result.logits.float().softmax(-1)[0].tolist()
     config = model.config
     settings = config.settings
-    words, sentences = _graphs(word_ids.kind, text, found, result.pooled)
+    words, sentences = _graphs(word_ids.kind, text, pair, found, result.pooled)
     return Explanation(
         Source(name, settings.kind, settings.encoder.name, settings.aggregator.name),
         text,
@@ -57,21 +61,28 @@ def _row(kind: str, found: Found) -> dict[str, list[int]]:
 
 
 def _graphs(
-    kind: str, text: str, found: Found, pooled: tuple[Pooled, ...]
+    kind: str,
+    text: str,
+    pair: str | None,
+    found: Found,
+    pooled: tuple[Pooled, ...],
 ) -> tuple[list[Graph], Graph | None]:
     """Return the graphs of the words, and of a document's sentences."""
     words, start = [], 0
     for row, part in enumerate(found.parts):
         # The sentences of a document were pooled together, the texts of a pair apart.
         together = kind == "document"
+        source = text if row == 0 or together else str(pair)
+        places, groups = _whole_words(part.words)
         words.append(
             _graph(
-                [word.text for word in part.words],
-                [(word.start, word.end) for word in part.words],
+                [source[begin:end] for begin, end in places],
+                places,
                 pooled[0 if together else row],
                 row if together else 0,
                 start if together else 0,
                 part.cut,
+                groups,
             )
         )
         start += len(part.words)
@@ -79,7 +90,19 @@ def _graphs(
         return words, None
     spans = [(part.words[0].start, part.words[-1].end) for part in found.parts]
     nodes = [text[begin:end] for begin, end in spans]
-    return words, _graph(nodes, spans, pooled[1], 0, 0, found.cut)
+    return words, _graph(
+        nodes, spans, pooled[1], 0, 0, found.cut, np.arange(len(nodes))
+    )
+
+
+def _whole_words(pieces: list[Word]) -> tuple[list[Place], np.ndarray]:
+    """Return the places of words, and the word that each piece belongs to."""
+    starts = group_starts([piece.goes_on for piece in pieces])
+    limits = [*starts, len(pieces)]
+    places = [
+        (pieces[first].start, pieces[end - 1].end) for first, end in pairwise(limits)
+    ]
+    return places, np.repeat(np.arange(len(starts)), np.diff(limits))
 
 
 def _graph(
@@ -89,14 +112,14 @@ def _graph(
     text: int,
     start: int,
     cut: bool,
+    groups: np.ndarray,
 ) -> Graph:
-    """Cut one text out of flat weights and padded edges."""
+    """Cut one text out of flat weights and padded edges; merge pieces of words."""
     if pooled.head_weights is None:
         return Graph(nodes, places, None, [], cut)
-    count = len(nodes)
-    inside = slice(start, start + count)
+    inside = slice(start, start + len(groups))
     heads = [
-        _head(pooled, _shares(weights[inside]), text, head)
+        _head(pooled, _shares(weights[inside]), text, head, groups)
         for head, weights in enumerate(pooled.head_weights)
     ]
     # Not the model's own mean, where weights of unit length count for different sums.
@@ -104,12 +127,15 @@ def _graph(
     return Graph(nodes, places, mean, heads, cut)
 
 
-def _head(pooled: Pooled, weights: list[float], text: int, head: int) -> Head:
+def _head(
+    pooled: Pooled, weights: np.ndarray, text: int, head: int, groups: np.ndarray
+) -> Head:
+    shares = merged_weights(weights, groups).tolist()
     if pooled.head_edges is None:
-        return Head(weights)
+        return Head(shares)
     count = len(weights)
     edges = pooled.head_edges[text, head, :count, :count].double().cpu().numpy()
-    solver = Solver("direct", _residual(edges, np.array(weights)))
+    solver = Solver("direct", _residual(edges, weights))
     if pooled.info is not None:
         solver = Solver(
             "power",
@@ -117,13 +143,14 @@ def _head(pooled: Pooled, weights: list[float], text: int, head: int) -> Head:
             int(pooled.info.steps[text, head]),
             bool(pooled.info.converged[text, head]),
         )
-    return Head(weights, _in_seven_digits(edges).tolist(), solver)
+    edges = merged_edges(edges, weights, groups)
+    return Head(shares, _in_seven_digits(edges).tolist(), solver)
 
 
-def _shares(weights: Float[Tensor, " n"]) -> list[float]:
+def _shares(weights: Float[Tensor, " n"]) -> np.ndarray:
     """Let them sum to one, which weights of unit length (``norm="l2"``) do not."""
     exact = weights.double()
-    return (exact / exact.sum()).tolist()
+    return (exact / exact.sum()).cpu().numpy()
 
 
 def _residual(edges: np.ndarray, weights: np.ndarray) -> float:

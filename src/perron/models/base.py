@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from perron.layers import ClassifierHead, WordEmbedding
 from perron.models.saving import load_weights, read_config, save_folder
-from perron.models.settings import Kind, ModelConfig
+from perron.models.settings import HuggingFaceSettings, Kind, ModelConfig
 from perron.pooling import Pooled
 
 
@@ -39,9 +39,13 @@ class Classifier(nn.Module, ABC):
                 f"came with {config.settings.kind!r}"
             )
         self.config = config
-        embedding = config.settings.embedding
+        embedding, encoder = config.settings.embedding, config.settings.encoder
+        frozen = isinstance(encoder, HuggingFaceSettings) and encoder.freeze
         self.embedding = WordEmbedding(
-            config.vocabulary, embedding.dim, embedding.freeze, embedding.dropout
+            config.vocabulary,
+            embedding.dim,
+            embedding.freeze or frozen,
+            embedding.dropout,
         )
 
     def _build_head(self, dim: int) -> ClassifierHead:

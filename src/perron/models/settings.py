@@ -62,6 +62,14 @@ class NoEncoderSettings(Settings):
     name: Literal["none"] = "none"
 
 
+class HuggingFaceSettings(Settings):
+    """`HuggingFaceEncoder`; ``encoder = "hf:NAME"`` stands for it."""
+
+    name: Literal["hf"] = "hf"
+    model: str  # a folder, or a name on the hub
+    freeze: bool = False  # its vectors of subwords too
+
+
 class MaxSettings(Settings):
     """`MaxPool`."""
 
@@ -110,15 +118,23 @@ class CentralitySettings(Settings):
     activation: Literal["tanh", "relu"] = "tanh"
 
 
-def _named(value: Any) -> Any:
+def named(value: Any) -> Any:
     """Let ``aggregator = "max"`` stand for ``aggregator = {name = "max"}``."""
-    return {"name": value} if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if value.startswith("hf:"):
+        return {"name": "hf", "model": value.removeprefix("hf:")}
+    return {"name": value}
 
 
 EncoderSettings = Annotated[
-    BiLSTMSettings | CNNSettings | TransformerSettings | NoEncoderSettings,
+    BiLSTMSettings
+    | CNNSettings
+    | TransformerSettings
+    | HuggingFaceSettings
+    | NoEncoderSettings,
     Field(discriminator="name"),
-    BeforeValidator(_named),
+    BeforeValidator(named),
 ]
 AggregatorSettings = Annotated[
     MaxSettings
@@ -128,7 +144,7 @@ AggregatorSettings = Annotated[
     | DynamicRoutingSettings
     | CentralitySettings,
     Field(discriminator="name"),
-    BeforeValidator(_named),
+    BeforeValidator(named),
 ]
 Kind = Literal["text", "document", "pair"]
 
@@ -162,6 +178,29 @@ class ModelSettings(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _pretrained_models_read_words(self) -> "ModelSettings":
+        if isinstance(self.sentence_encoder, HuggingFaceSettings):
+            raise ValueError("sentence_encoder: a pretrained model reads words alone")
+        if (
+            self.kind == "document"
+            and isinstance(self.encoder, HuggingFaceSettings)
+            and self.sentence_encoder is None
+        ):
+            raise ValueError(
+                "sentence_encoder is missing: a pretrained model reads words alone; "
+                "take sentence_encoder = 'bilstm'"
+            )
+        return self
+
+
+class PretrainedConfig(Settings):
+    """What a model of `transformers` is, so that it need not be at hand again."""
+
+    config: dict[str, Any]  # its config.json
+    before: tuple[int, ...] = ()  # ids of the marks that it wants before a text
+    after: tuple[int, ...] = ()  # and behind it
+
 
 class ModelConfig(Settings):
     """All that is needed to build a model and feed it, but for weights and words."""
@@ -171,9 +210,16 @@ class ModelConfig(Settings):
     labels: Annotated[tuple[str, ...], Field(min_length=2)]
     max_words: Count = 50  # of a text, or of a sentence of a document
     max_sentences: Count = 40  # of a document
+    pretrained: PretrainedConfig | None = None  # of the encoder hf
 
     @model_validator(mode="after")
     def _labels_differ(self) -> "ModelConfig":
         if len(set(self.labels)) < len(self.labels):
             raise ValueError(f"labels must differ, but came as {self.labels}")
+        return self
+
+    @model_validator(mode="after")
+    def _pretrained_is_for_hf(self) -> "ModelConfig":
+        if (self.pretrained is None) == (self.settings.encoder.name == "hf"):
+            raise ValueError("pretrained and the encoder hf go together")
         return self

@@ -18,7 +18,9 @@ class TextClassifier(Classifier):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         parts = config.settings
-        self.encoder = build_encoder(parts.encoder, self.embedding.dim)
+        self.encoder = build_encoder(
+            parts.encoder, self.embedding.dim, config.pretrained
+        )
         self.aggregator = build_aggregator(parts.aggregator, self.encoder.out_dim)
         self.head = self._build_head(self.aggregator.out_dim)
 

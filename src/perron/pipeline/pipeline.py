@@ -1,40 +1,60 @@
 """A trained model and its words together: texts in, labels and vectors out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor
 
 from perron.data.batches import batches_in_order, inputs_of
 from perron.data.ids import WordIds
-from perron.data.words import WordTokenizer
+from perron.data.subwords import SubwordTokenizer
+from perron.data.words import TextTokenizer, WordTokenizer
 from perron.errors import DataError
 from perron.explain import Explanation, explain
 from perron.files import make_folder, write_whole
-from perron.models import Classifier, PairClassifier, load_model
+from perron.models import Classifier, ModelConfig, PairClassifier, load_model
+from perron.models.saving import CONFIG, WEIGHTS
 from perron.pipeline.card import model_card
+from perron.pipeline.hub import HUB, download_model, is_hub_name
 
 TOKENIZER = "tokenizer.json"
 CARD = "README.md"
+FILES = (CONFIG, WEIGHTS, TOKENIZER, CARD)
 _CHUNK = 4096  # texts that are sorted by length together
 
 
-class Pipeline:
+class Pipeline(PyTorchModelHubMixin):
     """Classifies texts as they are typed.
 
     Made by `perron.load`. A text is a string; a pair model takes two lists. An empty
-    text is legal: it is classified like any other.
+    text is legal: it is classified like any other. `save_pretrained`, `push_to_hub`
+    and `from_pretrained` are those of Hugging Face's hub, but never read a pickle.
     """
 
     def __init__(
-        self, model: Classifier, word_ids: WordIds, name: str = "model"
+        self,
+        model: Classifier,
+        word_ids: WordIds,
+        name: str = "model",
+        card: str | None = None,
     ) -> None:
+        """Put a model and its words together.
+
+        Args:
+            model: trained.
+            word_ids: how texts become what it reads.
+            name: in records and in the viewer.
+            card: Markdown that is saved with the model; one is made if not given.
+        """
         self.model = model.eval()
         self.word_ids = word_ids
-        self.name = name  # in records and in the viewer
+        self.name = name
+        self.card = card
 
     def __repr__(self) -> str:
         settings = self.model.config.settings
@@ -132,30 +152,71 @@ class Pipeline:
             second = None if pairs is None else pairs[begin:end]
             yield begin, word_ids.rows(texts[begin:end], second)
 
-    def save_pretrained(
-        self, folder: str | Path, facts: Mapping[str, object] | None = None
-    ) -> None:
+    def save_pretrained(self, save_directory: str | Path, **hub: Any) -> str | None:
         """Write weights, words, a model card and, last, config.json.
 
         Args:
-            folder: made if it is not there.
-            facts: for the card, as a table: data, accuracy.
+            save_directory: made if it is not there.
+            hub: for `push_to_hub`, with ``push_to_hub=True``.
         """
-        folder = Path(folder)
-        make_folder(folder)
-        write_whole(folder / TOKENIZER, self.word_ids.tokenizer.to_json().encode())
-        write_whole(folder / CARD, model_card(self.model.config, facts or {}).encode())
-        self.model.save_pretrained(folder)
+        make_folder(Path(save_directory))
+        return super().save_pretrained(save_directory, **hub)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        card = self.card or model_card(self.model.config)
+        words = self.word_ids.tokenizer.to_json()
+        write_whole(save_directory / TOKENIZER, words.encode())
+        write_whole(save_directory / CARD, card.encode())
+        self.model.save_pretrained(save_directory)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> "Pipeline":
-        """Read what `save_pretrained` wrote. Nothing in the folder is run as code."""
+    def from_pretrained(  # type: ignore[override]  # no arguments of the model's own
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+    ) -> "Pipeline":
+        """Read what `save_pretrained` wrote. Nothing that is read is run as code.
+
+        Args:
+            pretrained_model_name_or_path: a folder; where there is none, the name of a
+                model on the hub.
+            revision: a branch, tag or commit of the hub; this and the rest are for
+                models on the hub.
+            token: that the hub gave you; unless given, that of ``hf auth login``.
+            cache_dir: where downloads are kept.
+            force_download: though it is kept already.
+            local_files_only: take what is kept, or fail.
+        """
+        name = str(pretrained_model_name_or_path)
+        if Path(name).exists() or not is_hub_name(name):
+            return cls._from_folder(Path(name))
+        folder = download_model(
+            name,
+            FILES,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+        )
+        return cls._from_folder(folder, name)
+
+    @classmethod
+    def _from_folder(cls, folder: Path, name: str | None = None) -> "Pipeline":
         model = load_model(folder)
         config = model.config
-        path = Path(folder) / TOKENIZER
-        tokenizer = WordTokenizer.load(path)
+        path = folder / TOKENIZER
+        tokenizer = _tokenizer_of(config, path)
         words = len(tokenizer.words)
-        if words != config.vocabulary:
+        # A pretrained model may have more vectors than its tokenizer has words.
+        if words > config.vocabulary or (
+            words < config.vocabulary and config.pretrained is None
+        ):
             raise DataError(
                 f"has {words} words, but the model has {config.vocabulary}: "
                 "it belongs to another one",
@@ -164,12 +225,31 @@ class Pipeline:
         word_ids = WordIds(
             tokenizer, config.settings.kind, config.max_words, config.max_sentences
         )
-        return cls(model, word_ids, Path(folder).resolve().name)
+        card = folder / CARD
+        return cls(
+            model,
+            word_ids,
+            name or folder.resolve().name,
+            card.read_text(encoding="utf-8") if card.is_file() else None,
+        )
 
 
-def load(folder: str | Path) -> Pipeline:
-    """Load a trained model: ``load("runs/demo").predict(["a fine film"])``."""
-    return Pipeline.from_pretrained(folder)
+def _tokenizer_of(config: ModelConfig, path: Path) -> TextTokenizer:
+    if config.pretrained is not None:
+        return SubwordTokenizer.load(path)
+    return WordTokenizer.load(path)
+
+
+def load(name: str | Path) -> Pipeline:
+    """Load a trained model: ``load("runs/demo").predict(["a fine film"])``.
+
+    Args:
+        name: a folder; or ``hub:NAME``, a model on Hugging Face's hub.
+    """
+    if str(name).startswith(HUB):
+        name = str(name).removeprefix(HUB)
+        return Pipeline._from_folder(download_model(name, FILES), name)
+    return Pipeline._from_folder(Path(name))
 
 
 def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> None:

@@ -49,7 +49,7 @@ class Loop:
         self.folder = folder
         self.accelerator = accelerator
         self.standing = Standing(self.settings.batch_size)
-        optimiser = _optimiser(prepared.model.to(accelerator.device), self.settings)
+        optimiser = make_optimiser(prepared.model.to(accelerator.device), self.settings)
         saved = self._restore(optimiser)
         self.model, self.optimiser = accelerator.prepare(prepared.model, optimiser)
         rank = accelerator.process_index
@@ -216,7 +216,9 @@ class Loop:
         return saved
 
 
-def _optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+def make_optimiser(
+    model: nn.Module, settings: TrainingSettings
+) -> torch.optim.Optimizer:
     """Adam, with L2 on all weights but embeddings and biases."""
     free: list[nn.Parameter] = []
     held: list[nn.Parameter] = []

@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from datasets import Dataset
 
 from perron.data.batches import Examples
 from perron.data.ids import WordIds
@@ -19,8 +20,10 @@ from perron.data.vectors import (
     wanted_words,
 )
 from perron.data.vocabulary import choose_vocabulary, dataset_counts
-from perron.data.words import UNKNOWN, WordTokenizer
+from perron.data.words import UNKNOWN, TextTokenizer, WordTokenizer
 from perron.models import Classifier, ModelConfig, build_model
+from perron.models.settings import HuggingFaceSettings
+from perron.training.pretrained import Pretrained, read_pretrained
 from perron.training.settings import Recipe
 
 # Called with a source of word vectors, bytes done, and bytes in all.
@@ -70,13 +73,12 @@ def prepare(
     """
     data, text = recipe.data, recipe.text
     splits = load_data(data, root)
-    counts = dataset_counts(splits.train, text.case, data)
-    vocabulary = choose_vocabulary(counts, text.min_count)
-    sources = _read_sources(recipe, vocabulary, progress)
-    others = _other_words(recipe, sources)
-    vocabulary = choose_vocabulary(counts, text.min_count, others)
+    if isinstance(recipe.model.encoder, HuggingFaceSettings):
+        lexicon = _pretrained_lexicon(recipe.model.encoder.model, text.max_words)
+    else:
+        lexicon = _lexicon_of(recipe, splits.train, progress)
     word_ids = WordIds(
-        WordTokenizer.of_words(vocabulary, text.case),
+        lexicon.tokenizer,
         recipe.model.kind,
         text.max_words,
         text.max_sentences,
@@ -88,9 +90,10 @@ def prepare(
     test = None
     if splits.test is not None:
         test = Examples(word_ids.encode_dataset(splits.test))
-    if sources:
-        recipe = with_width(recipe, sum(table.dim for table in sources.values()))
-    known = {word: counts[word] for word in vocabulary if word in counts}
+    if lexicon.width is not None:
+        recipe = with_width(recipe, lexicon.width)
+    words = lexicon.tokenizer.words
+    sources = lexicon.sources
     return Prepared(
         recipe,
         splits,
@@ -98,10 +101,52 @@ def prepare(
         dev,
         test,
         word_ids,
-        _model(recipe, splits.labels, vocabulary, sources),
-        {name: coverage(table, known) for name, table in sources.items()},
+        _model(recipe, splits.labels, lexicon),
+        {name: coverage(table, lexicon.counts) for name, table in sources.items()},
         {name: table.skipped for name, table in sources.items()},
-        _fingerprint([train, dev, test], [*vocabulary, *splits.labels]),
+        _fingerprint([train, dev, test], [*words, *splits.labels]),
+    )
+
+
+@dataclass(frozen=True)
+class _Lexicon:
+    """The words of a model, and where their vectors come from.
+
+    Attributes:
+        tokenizer: knows the words.
+        width: of the vectors, if they come from somewhere.
+        sources: of word vectors.
+        counts: how often each word of the vocabulary is in the training texts.
+        pretrained: the model whose words and vectors these are.
+    """
+
+    tokenizer: TextTokenizer
+    width: int | None
+    sources: dict[str, WordVectors] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    pretrained: Pretrained | None = None
+
+
+def _pretrained_lexicon(name: str, max_words: int) -> _Lexicon:
+    found = read_pretrained(name, max_words)
+    return _Lexicon(found.tokenizer, found.vectors.shape[1], pretrained=found)
+
+
+def _lexicon_of(
+    recipe: Recipe, texts: Dataset, progress: VectorProgress | None
+) -> _Lexicon:
+    """Choose the words of the training texts, and read their vectors."""
+    text = recipe.text
+    counts = dataset_counts(texts, text.case, recipe.data)
+    vocabulary = choose_vocabulary(counts, text.min_count)
+    sources = _read_sources(recipe, vocabulary, progress)
+    others = _other_words(recipe, sources)
+    vocabulary = choose_vocabulary(counts, text.min_count, others)
+    return _Lexicon(
+        WordTokenizer.of_words(vocabulary, text.case),
+        sum(table.dim for table in sources.values()) if sources else None,
+        sources,
+        {word: counts[word] for word in vocabulary if word in counts},
     )
 
 
@@ -142,24 +187,24 @@ def with_width(recipe: Recipe, width: int) -> Recipe:
     return recipe.model_copy(update={"model": model})
 
 
-def _model(
-    recipe: Recipe,
-    labels: tuple[str, ...],
-    vocabulary: Sequence[str],
-    sources: dict[str, WordVectors],
-) -> Classifier:
-    torch.manual_seed(recipe.training.seed)
+def _model(recipe: Recipe, labels: tuple[str, ...], lexicon: _Lexicon) -> Classifier:
+    seed, pretrained = recipe.training.seed, lexicon.pretrained
+    words = lexicon.tokenizer.words
+    torch.manual_seed(seed)
     config = ModelConfig(
         settings=recipe.model,
-        vocabulary=len(vocabulary),
+        vocabulary=len(words) if pretrained is None else len(pretrained.vectors),
         labels=labels,
         max_words=recipe.text.max_words,
         max_sentences=recipe.text.max_sentences,
+        pretrained=None if pretrained is None else pretrained.config,
     )
     model = build_model(config)
-    if sources:
-        seed = recipe.training.seed
-        matrix, _ = embedding_matrix(vocabulary, list(sources.values()), seed=seed)
+    if pretrained is not None:
+        pretrained.fill(model)
+    elif lexicon.sources:
+        sources = list(lexicon.sources.values())
+        matrix, _ = embedding_matrix(words, sources, seed=seed)
         model.embedding.set_vectors(torch.from_numpy(matrix))
     return model
 

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from perron.errors import SettingsError
 from perron.files import locked, make_folder, remove_parts, write_whole
-from perron.pipeline import Pipeline
+from perron.models import Classifier
+from perron.pipeline import Pipeline, Score, model_card
 from perron.training.checkpoints import CHECKPOINT, best_path, remove_other_bests
 from perron.training.curves import draw_curves
 from perron.training.evaluation import evaluate
@@ -150,7 +151,7 @@ def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
                 f"{folder} holds a run already: go on with --resume, or choose another "
                 "folder with --out"
             )
-        if recipe.vectors:  # they decide the width, and are not read yet
+        if recipe.width_is_found:  # and what decides it is not read yet
             width = read_settings(folder).model.embedding.dim
             recipe = with_width(recipe, width)
         _check_settings(recipe, folder)
@@ -203,18 +204,22 @@ def _finish(
         np.savez(folder / PREDICTIONS, predicted=tested.predicted, expected=expected)
         accuracy = tested.accuracy
     result = _result(prepared, folder, standing, accuracy)
-    facts = {
-        "trained on": f"{prepared.recipe.data.format}, {len(prepared.train)} texts",
-        "dev accuracy": f"{100 * result.dev_accuracy:.1f} %",
-    }
-    if accuracy is not None:
-        facts["test accuracy"] = f"{100 * accuracy:.1f} %"
-    Pipeline(model, prepared.word_ids).save_pretrained(folder, facts)
+    card = _card(prepared, model, result)
+    Pipeline(model, prepared.word_ids, card=card).save_pretrained(folder)
     draw_curves(read_metrics(folder), folder / "curves.png")
     write_whole(folder / RESULT, json.dumps(asdict(result), indent=2).encode())
     _clear(folder)
     accelerator.wait_for_everyone()
     return result
+
+
+def _card(prepared: Prepared, model: Classifier, result: Result) -> str:
+    data = prepared.recipe.data.name or prepared.recipe.data.format
+    facts = {"trained on": f"{data}, {len(prepared.train)} texts", "seed": result.seed}
+    scores = [Score(data, "dev", result.dev_accuracy)]
+    if result.test_accuracy is not None:
+        scores.append(Score(data, "test", result.test_accuracy))
+    return model_card(model.config, facts, scores)
 
 
 def _clear(folder: Path) -> None:

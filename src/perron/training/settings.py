@@ -12,7 +12,13 @@ from pydantic import Field, ValidationError, model_validator
 from perron.data.ids import TextSettings
 from perron.data.settings import DataSettings
 from perron.errors import SettingsError
-from perron.models.settings import Count, ModelSettings, Settings
+from perron.models.settings import (
+    Count,
+    HuggingFaceSettings,
+    ModelSettings,
+    Settings,
+    named,
+)
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -61,6 +67,26 @@ class Recipe(Settings):
                 "other is not"
             )
         return self
+
+    @model_validator(mode="after")
+    def _pretrained_models_have_words(self) -> "Recipe":
+        if not isinstance(self.model.encoder, HuggingFaceSettings):
+            return self
+        if self.vectors:
+            raise ValueError(
+                "vectors: the encoder hf has vectors of its own; set vectors = []"
+            )
+        for key in ("case", "min_count", "vector_words"):
+            if getattr(self.text, key) != TextSettings.model_fields[key].default:
+                raise ValueError(
+                    f"text.{key} does not apply: the encoder hf has its own words"
+                )
+        return self
+
+    @property
+    def width_is_found(self) -> bool:
+        """Whether ``model.embedding.dim`` is that of vectors that are read."""
+        return bool(self.vectors) or self.model.encoder.name == "hf"
 
     def to_toml(self) -> str:
         """Return what `read_recipe` reads; what is not set is left out."""
@@ -131,7 +157,7 @@ def _with(table: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str
         return {**table, first: value}
     inner = table.get(first, {})
     if isinstance(inner, str):  # aggregator = "max" stands for {name = "max"}
-        inner = {"name": inner}
+        inner = named(inner)
     if not isinstance(inner, Mapping):
         raise SettingsError(f"--set {'.'.join(keys)}: {first} has no settings inside")
     return {**table, first: _with(inner, rest, value)}
