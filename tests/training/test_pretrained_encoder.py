@@ -1,0 +1,182 @@
+"""Recipes with ``encoder = "hf:..."``, from texts to a saved model that is used."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_bert import write_tiny_bert
+from training.tiny import tiny_table, write_texts
+from transformers import AutoModel
+
+import perron
+from perron.errors import SettingsError
+from perron.training import read_recipe, train
+from perron.training.loop import make_optimiser
+from perron.training.prepare import prepare
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return write_tiny_bert(tmp_path_factory.mktemp("hf") / "tiny-bert")
+
+
+@pytest.fixture
+def table(bert, tmp_path):
+    made = tiny_table(write_texts(tmp_path / "texts.csv", rows=80))
+    made["model"] = {
+        "encoder": f"hf:{bert}",
+        "aggregator": {"name": "centrality", "hidden": 8},
+        "head": {"hidden": 8},
+    }
+    made["text"] = {"max_words": 30}
+    made["training"] |= {"learning_rate": 5e-3, "max_epochs": 2}
+    return made
+
+
+@pytest.fixture
+def weights_of(bert):
+    return AutoModel.from_pretrained(bert).state_dict()
+
+
+@pytest.fixture
+def run(table, tmp_path):
+    train(read_recipe(table), tmp_path / "run")
+    return perron.load(tmp_path / "run")
+
+
+class TestATunedModel:
+    def test_it_is_used_without_the_model_that_it_began_with(
+        self, run, bert, tmp_path, monkeypatch
+    ):
+        texts = ["the film was lovely", "", "dull, dull"]
+        hidden = bert.rename(bert.with_name("elsewhere"))
+        try:
+            again = perron.load(tmp_path / "run")
+            assert np.array_equal(again.predict_proba(texts), run.predict_proba(texts))
+        finally:
+            hidden.rename(bert)
+
+    def test_it_learnt_in_all_layers(self, run, weights_of):
+        layers = run.model.encoder.model.state_dict()
+        changed = {name for name in layers if not layers[name].equal(weights_of[name])}
+        assert {name.split(".")[2] for name in changed if "layer." in name} == {
+            "0",
+            "1",
+        }
+        vectors = weights_of["embeddings.word_embeddings.weight"]
+        assert not run.model.embedding.vectors.weight.equal(vectors)
+
+    def test_its_graph_has_words_and_not_pieces(self, run):
+        text = "the film was unbelievable"
+        (graph,) = run.explain(text).words
+        assert graph.nodes == text.split()
+        assert [text[begin:end] for begin, end in graph.places] == graph.nodes
+        edges, weights = graph.edges(), np.array(graph.weights)
+        assert edges.shape == (4, 4)
+        np.testing.assert_allclose(edges.sum(0), 1, atol=1e-6)
+        np.testing.assert_allclose(edges @ weights, weights, atol=1e-5)
+
+
+def test_a_frozen_model_stays_as_it_was(table, tmp_path, weights_of):
+    table["model"]["encoder"] = {
+        "name": "hf",
+        "model": table["model"]["encoder"].removeprefix("hf:"),
+        "freeze": True,
+    }
+    train(read_recipe(table), tmp_path / "run")
+    model = perron.load(tmp_path / "run").model
+    layers = model.encoder.model.state_dict()
+    assert all(layers[name].equal(weights_of[name]) for name in layers)
+    vectors = weights_of["embeddings.word_embeddings.weight"]
+    assert model.embedding.vectors.weight.equal(vectors)
+
+
+def test_two_of_a_pair_and_the_sentences_of_a_document(table, tmp_path):
+    table["model"] |= {"kind": "document", "sentence_encoder": "none"}
+    prepared = prepare(read_recipe(table))
+    logits = prepared.model(**prepared.dev.batch([0, 1]).inputs).logits
+    assert logits.shape == (2, 2)
+    rows = [f"{row % 2},film,the film" for row in range(40)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["label,text,other", *rows]))
+    data = {"format": "csv", "train": str(tmp_path / "pairs.csv"), "text_pair": "other"}
+    del table["model"]["sentence_encoder"]
+    table |= {"data": data, "model": table["model"] | {"kind": "pair"}}
+    prepared = prepare(read_recipe(table))
+    assert prepared.model(**prepared.dev.batch([0, 1]).inputs).logits.shape == (2, 2)
+
+
+def test_the_encoder_may_have_a_learning_rate_of_its_own(table):
+    table["training"] |= {"learning_rate": 1e-2, "encoder_learning_rate": 1e-3}
+    prepared = prepare(read_recipe(table))
+    optimiser = make_optimiser(prepared.model, prepared.recipe.training)
+    rates = {
+        id(weight): group["rate"]
+        for group in optimiser.param_groups
+        for weight in group["params"]
+    }
+    for name, weight in prepared.model.named_parameters():
+        expected = 0.1 if name.startswith(("encoder.", "embedding.")) else 1.0
+        assert rates[id(weight)] == pytest.approx(expected), name
+
+
+def test_what_a_batch_teaches_does_not_depend_on_its_parts(table, tmp_path):
+    del table["model"], table["text"]
+    table["model"] = {"encoder": "none", "embedding": {"dim": 6}}
+    curves = []
+    for parts in (1, 3, 100):
+        table["training"] |= {"accumulate": parts, "max_epochs": 2}
+        folder = tmp_path / str(parts)
+        train(read_recipe(table), folder)
+        curves.append(perron.load(folder).predict_proba(["a lovely day", "sour"]))
+    np.testing.assert_allclose(curves[1], curves[0], atol=1e-5)
+    np.testing.assert_allclose(curves[2], curves[0], atol=1e-5)
+
+
+class TestMistakes:
+    def refused(self, table, message):
+        with pytest.raises(SettingsError, match=message):
+            prepare(read_recipe(table))
+
+    def test_no_such_model(self, table, monkeypatch):
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        table["model"]["encoder"] = "hf:/nowhere/at-all"
+        self.refused(table, r"model\.encoder = 'hf:/nowhere/at-all': cannot be used")
+
+    def test_texts_longer_than_it_reads(self, table):
+        table["text"] = {"max_words": 39}
+        self.refused(table, r"reads 40 pieces .* text\.max_words to 38 or less")
+        table["text"] = {"max_words": 38}
+        prepare(read_recipe(table))
+
+    def test_vectors_beside_its_own(self, table):
+        table["vectors"] = ["glove.txt"]
+        self.refused(table, "has vectors of its own")
+
+    @pytest.mark.parametrize("key", ["min_count", "vector_words"])
+    def test_settings_of_words(self, table, key):
+        table["text"] = {key: 7}
+        self.refused(table, rf"text\.{key} does not apply")
+
+    def test_sentences_for_a_model_of_words(self, table):
+        table["model"]["kind"] = "document"
+        self.refused(table, "sentence_encoder is missing")
+        table["model"]["sentence_encoder"] = table["model"]["encoder"]
+        self.refused(table, "reads words alone")
+
+    def test_a_folder_without_a_tokenizer(self, table, bert, tmp_path):
+        AutoModel.from_pretrained(bert).save_pretrained(tmp_path / "bare")
+        table["model"]["encoder"] = f"hf:{tmp_path / 'bare'}"
+        self.refused(table, "are the files of the tokenizer missing")
+
+
+def test_gradients_reach_the_vectors_of_pieces(table):
+    prepared = prepare(read_recipe(table))
+    batch = prepared.train.batch([0, 1, 2])
+    logits = prepared.model(**batch.inputs).logits
+    torch.nn.functional.cross_entropy(logits, batch.labels).backward()
+    missing = [
+        name
+        for name, weight in prepared.model.named_parameters()
+        if weight.grad is None or not weight.grad.abs().sum() > 0
+    ]
+    # Keys' biases shift all scores of a softmax alike: their gradient is nothing.
+    assert all(name.endswith("attention.self.key.bias") for name in missing)
