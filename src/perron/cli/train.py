@@ -29,6 +29,7 @@ def train(
     tokenised: options.Tokenised = False,
     data_dir: options.DataDir = None,
     vectors: options.Vectors = None,
+    encoder: options.Encoder = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run [runs/RECIPE].")
     ] = None,
@@ -55,6 +56,8 @@ def train(
 
         perron train --data pairs.tsv --text first --text-pair second --label relation
 
+        perron train --data reviews.csv --encoder hf:distilbert/distilbert-base-cased
+
         perron train --resume --out runs/reviews
     """
     from perron.cli.choose import Asked, choose_recipe
@@ -79,6 +82,7 @@ def train(
         tokenised=tokenised,
         skip_bad=skip_bad,
         vectors=vectors,
+        encoder=encoder,
         seed=seed,
         overrides=set_ or (),
         data_dir=data_dir,

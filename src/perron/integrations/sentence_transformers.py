@@ -1,0 +1,199 @@
+"""Perron's pooling as a module of sentence-transformers (extra ``hf``)."""
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Literal, TypeVar
+
+from torch import Tensor
+
+try:
+    from pydantic import TypeAdapter, ValidationError
+    from safetensors.torch import load_model
+    from sentence_transformers.base.modules import Module
+
+    from perron.models.parts import build_aggregator
+    from perron.models.settings import AggregatorSettings
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{__name__} needs {error.name}: pip install 'perron[hf]'", name=error.name
+    ) from error
+
+from perron.errors import DataError, SettingsError
+from perron.pooling import Pooled
+from perron.pooling.ragged import mask_of
+
+_WEIGHTS = "model.safetensors"
+_Pooling = TypeVar("_Pooling", bound="AggregatorPooling")
+
+
+class AggregatorPooling(Module):
+    """Pool token embeddings into a sentence embedding by any aggregator.
+
+    Follows a ``Transformer`` in ``SentenceTransformer(modules=[...])``. Reads
+    ``token_embeddings`` with ``attention_mask``, or with ``cu_seq_lens_q`` where the
+    transformer leaves padding out. Writes ``sentence_embedding``, and
+    ``token_weights``, what each token weighs, if the aggregator has weights. No tensor
+    that comes in is changed. A text with no tokens gets a zero vector.
+    """
+
+    def __init__(
+        self, dim: int, aggregator: str, include_prompt: bool = True, **options: Any
+    ) -> None:
+        """Set up the aggregator.
+
+        Args:
+            dim: width of the token embeddings.
+            aggregator: its name: ``"max"``, ``"mean"``, ``"self-attention"``,
+                ``"intra-attention"``, ``"dynamic-routing"`` or ``"centrality"``.
+            include_prompt: pool the tokens of a prompt too, as in the library's own
+                ``Pooling``.
+            options: of the aggregator, named as in a recipe; others are refused.
+        """
+        super().__init__()
+        self.dim = dim
+        self.include_prompt = include_prompt
+        self.settings = _checked(aggregator, options)
+        self.pool = build_aggregator(self.settings, dim)
+
+    def forward(self, features: MutableMapping[str, Any], **_: Any) -> Any:
+        """Write the embeddings of sentences and the weights of tokens; return all."""
+        states = features.get("token_embeddings")
+        if states is None:
+            raise ValueError("no token_embeddings: this module follows a Transformer")
+        prompt = 0 if self.include_prompt else _prompt_length(features)
+        if "cu_seq_lens_q" in features:
+            pooled = self._pool_flat(states, features["cu_seq_lens_q"], prompt)
+        else:
+            mask = features.get("attention_mask")
+            words = states.new_ones(states.shape[:2]) if mask is None else mask
+            pooled = self.pool(states, _after_prompt(words.bool(), prompt))
+        features["sentence_embedding"] = pooled.vector
+        if pooled.weights is not None:
+            features["token_weights"] = pooled.weights
+        return features
+
+    def _pool_flat(self, states: Tensor, offsets: Tensor, prompt: int) -> Pooled:
+        """Pool (1, M, D), text after text, as flash attention has it."""
+        mask = mask_of(offsets.long().diff())  # (B, N)
+        words = _after_prompt(mask, prompt)
+        kept = words[mask]  # (M)
+        pooled = self.pool(states.squeeze(0)[kept], lengths=words.sum(1))
+        if pooled.weights is None:
+            return pooled
+        weights = pooled.weights.new_zeros(len(kept))
+        weights = weights.masked_scatter(kept, pooled.weights)
+        return pooled._replace(weights=weights.unsqueeze(0))
+
+    def get_embedding_dimension(self) -> int:
+        """Return the width of a sentence embedding."""
+        return self.pool.out_dim
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the arguments that make this module anew."""
+        config = {"dim": self.dim, "include_prompt": self.include_prompt}
+        options = self.settings.model_dump(mode="json")
+        return config | {"aggregator": options.pop("name")} | options
+
+    def save(
+        self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any
+    ) -> None:
+        """Write config.json and model.safetensors, and no pickle even if asked."""
+        self.save_config(output_path)
+        self.save_torch_weights(output_path)
+
+    @classmethod
+    def load(
+        cls: type[_Pooling],
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        init_defaults: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> _Pooling:
+        """Read what `save` wrote; the arguments are those of the library's modules."""
+        place: dict[str, Any] = {
+            "subfolder": subfolder,
+            "token": token,
+            "cache_folder": cache_folder,
+            "revision": revision,
+            "local_files_only": local_files_only,
+        }
+        weights = cls.load_file_path(model_name_or_path, _WEIGHTS, **place)
+        if weights is None:
+            where = f"{model_name_or_path}/{subfolder}".rstrip("/")
+            raise DataError(f"has no {_WEIGHTS}: it was not saved completely", where)
+        module = cls(**cls.load_config(model_name_or_path, **place))
+        load_model(module, weights)
+        return module
+
+
+class CentralityPooling(AggregatorPooling):
+    """Pool token embeddings by their centrality in a learned graph of the text.
+
+    The mathematics are those of `perron.CentralityPool`. Before training all tokens
+    weigh nearly the same, so that a new module begins near mean pooling.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int = 50,
+        heads: int = 1,
+        connectivity: Literal["mlp", "bilinear", "query", "low_rank"] = "mlp",
+        rank: int = 32,
+        norm: Literal["sum", "l2"] = "sum",
+        activation: Literal["tanh", "relu"] = "tanh",
+        include_prompt: bool = True,
+    ) -> None:
+        """Set up the graph.
+
+        Args:
+            dim: width of the token embeddings; that of a sentence is heads × dim.
+            hidden: units of the network that scores a pair of tokens.
+            heads: how many graphs; their vectors are concatenated.
+            connectivity: how a pair is scored; ``"low_rank"`` is for long texts.
+            rank: of the graph, if connectivity is ``"low_rank"``.
+            norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
+            activation: of the network that scores a pair.
+            include_prompt: pool the tokens of a prompt too.
+        """
+        super().__init__(
+            dim,
+            "centrality",
+            include_prompt,
+            hidden=hidden,
+            heads=heads,
+            connectivity=connectivity,
+            rank=rank,
+            norm=norm,
+            activation=activation,
+        )
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the arguments that make this module anew."""
+        config = super().get_config_dict()
+        del config["aggregator"]
+        return config
+
+
+def _checked(aggregator: str, options: dict[str, Any]) -> Any:
+    adapter: Any = TypeAdapter(AggregatorSettings)
+    try:
+        return adapter.validate_python({**options, "name": aggregator})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = first["loc"][-1] if first["loc"] else "aggregator"
+        raise SettingsError(f"{key}: {first['msg']}") from error
+
+
+def _prompt_length(features: Mapping[str, Any]) -> int:
+    """Return how many tokens the prompt has; a tensor holds it for each text."""
+    length = features.get("prompt_length", 0)
+    return int(length.flatten()[0]) if isinstance(length, Tensor) else int(length)
+
+
+def _after_prompt(mask: Tensor, prompt: int) -> Tensor:
+    """Return a new mask, False on the first words of each text."""
+    return mask & (mask.cumsum(1) > prompt)
