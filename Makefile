@@ -57,6 +57,14 @@ bench: $(VENV)/.dev chromium ## run the benchmarks, write docs/benchmarks.md (a 
 pictures: $(VENV)/.dev ## make the screenshots of README and docs, from the demo's models
 	$(RUN)/python docs/make_pictures.py
 
+docs: site/index.html ## build the documentation's site, in site/
+
+DOCUMENTED := $(shell find docs src mkdocs.yml -type f -not -path '*/__pycache__/*')
+
+site/index.html: $(VENV)/.dev $(DOCUMENTED)
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict --quiet
+	@echo "built: open $@ in a browser"
+
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -74,4 +82,4 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(RUN)/python -m pip install -q -e '.[train,serve,hf,ray,export,demo,docs,dev]'
 	@touch $@
 
-.PHONY: help setup demo test slow spark chromium check bench pictures clean
+.PHONY: help setup demo test slow spark chromium check bench pictures docs clean

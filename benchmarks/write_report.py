@@ -50,6 +50,11 @@ TABLES = {
             "asking",
         ],
     ),
+    "inference": (
+        ["batch"],
+        ["way", "texts/s", "ratio", "accuracy", "difference"],
+    ),
+    "exported_solver": (["graphs"], ["way", "entry"]),
     "page": ([], ["words", "kilobytes", "milliseconds", "all edges"]),
 }
 
@@ -58,6 +63,7 @@ STYLES |= {"seconds": ".2f", "MB/s": ".0f", "kept": ".0f", "above": ".0f"}
 STYLES |= dict.fromkeys(["texts/s", "direct", "alone", "HTTP"], ".0f")
 STYLES |= dict.fromkeys(["compute", "asking"], ".0f")
 STYLES |= {"p50": ".1f", "p99": ".1f", "batch": ".1f", "all edges": ".0f"}
+STYLES |= {"accuracy": ".1f"}
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#777777"]
 
@@ -65,7 +71,7 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#777777"]
 def show(row: dict, column: str) -> str:
     """Return a cell of a table."""
     value = row.get(column, "")
-    if column in ("entry", "gradient") and value != "":
+    if column in ("entry", "gradient", "difference") and value != "":
         return f"{value:.0e}"
     return (
         format(value, STYLES[column])

@@ -1,13 +1,15 @@
-"""The README's code and the examples run as they stand."""
+"""The code of README and docs and the examples run as they stand."""
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from pages import PAGES, ROOT, has_code
 
 
 @pytest.fixture(scope="module")
@@ -20,22 +22,49 @@ def demo(tmp_path_factory):
     return folder, run.stdout
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/training.md", "docs/graph.md"])
-def test_the_code_on_a_page_runs(page, demo):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
-    assert blocks
-    run = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
-        capture_output=True,
+@pytest.fixture
+def folder(demo, tmp_path):
+    """Return a folder of its own for a page, with the models of the demo in it."""
+    (tmp_path / "runs").mkdir()
+    for name in ("demo", "demo-runs"):
+        (tmp_path / "runs" / name).symlink_to(demo[0] / "runs" / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)])
+def test_the_code_on_a_page_runs(page, folder):
+    """See pages.py for what is run and how a block is excused."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("run_page.py"), page],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        cwd=demo[0],
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        start_new_session=True,
     )
-    assert run.returncode == 0, run.stderr
+    try:
+        told, _ = run.communicate(timeout=600)
+    finally:  # a page that failed may have left a server behind
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 0, told
 
 
 def test_every_example_is_tested_here():
     found = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert found == {"demo.py", "word_graph.py"}
+    assert found == {
+        "datasets_map.py",
+        "demo.py",
+        "hugging_face.py",
+        "onnx_inference.py",
+        "ray_corpus.py",
+        "scikit_learn.py",
+        "sentence_embeddings.py",
+        "spark_udf.py",
+        "word_graph.py",
+    }
 
 
 def test_the_demo_compares_shows_and_saves(demo):
@@ -67,3 +96,71 @@ def test_the_word_graph_example_says_what_it_needs(tmp_path):
     assert run.returncode == 1
     assert "examples/demo.py trains a model" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("datasets_map.py", "from the cache: True"),
+        ("ray_corpus.py", "every row once, in order: True"),
+        pytest.param("spark_udf.py", "gorgeous", marks=pytest.mark.spark),
+    ],
+)
+def test_a_corpus_goes_through_the_model(name, told, folder):
+    command = [sys.executable, ROOT / "examples" / name]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert run.returncode == 0, run.stderr
+    assert told in run.stdout
+
+
+@pytest.mark.parametrize("data", ["few pairs", "STS-B"])
+def test_sentence_embeddings_are_trained_measured_shown_and_saved(data, tmp_path):
+    environment = dict(os.environ)
+    if data == "few pairs":
+        environment.pop("PERRON_DATA", None)
+    elif "PERRON_DATA" not in environment:
+        pytest.skip("PERRON_DATA is not set: it names the folder of the real datasets")
+    path = ROOT / "examples" / "sentence_embeddings.py"
+    command = [sys.executable, path, "--steps", "2", "--pairs", "20"]
+    run = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert run.returncode == 0, run.stderr
+    for told in ("centrality, trained  0.", "lighthouse", "pairs of"):
+        assert told in run.stdout
+    assert ("STS-B test" in run.stdout) == (data == "STS-B")
+    saved = tmp_path / "runs/sentence-embeddings/1_CentralityPooling"
+    assert (saved / "model.safetensors").is_file()
+
+
+def test_the_classifier_stands_beside_those_of_scikit_learn(tmp_path):
+    command = [sys.executable, ROOT / "examples" / "scikit_learn.py"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    shares = re.findall(r"(?:regression|BiLSTM)  (\S+) %", run.stdout)
+    assert len(shares) == 3
+    assert min(map(float, shares)) > 65
+    assert run.stdout.count("'heads': 4") == 2
+    assert "What the words weigh" in run.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_exported_model_needs_neither_perron_nor_torch(demo):
+    folder, _ = demo
+    command = [sys.executable, ROOT / "examples" / "onnx_inference.py"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert run.returncode == 0, run.stderr
+    assert "gorgeous" in run.stdout
+    apart = re.search(r"probabilities differ by (\S+) at most", run.stdout)
+    assert float(apart[1]) < 1e-5
+
+
+def test_a_trainer_of_transformers_trains_saves_and_shows_words(tmp_path):
+    command = [sys.executable, ROOT / "examples" / "hugging_face.py"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    accuracy = re.search(r"accuracy on 200 other sentences: (\S+) %", run.stdout)
+    assert float(accuracy[1]) > 65
+    assert "'label': 'positive'" in run.stdout
+    assert "witty" in run.stdout.splitlines()[-1]
+    assert (tmp_path / "runs/hugging-face/model.safetensors").is_file()

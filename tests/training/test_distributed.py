@@ -1,10 +1,12 @@
-"""Several processes train as one does, under both launchers."""
+"""Several processes train as one does, on one machine and on two."""
 
 import json
 import os
 import socket
 import subprocess
 import sys
+from itertools import chain
+from pathlib import Path
 
 import pytest
 import tomli_w
@@ -17,15 +19,20 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--nproc_per_node=2", "--master_port={port}"],
-    "accelerate": [
-        "accelerate.commands.launch",
-        "--cpu",
-        "--num_processes=2",
-        "--main_process_port={port}",
-    ],
-}
+ONE_MACHINE = [
+    *("torch.distributed.run", "--nproc_per_node=2", "--master_port={port}", "-m"),
+    "perron",
+]
+# As docs/scale.md has it, but for both machines being this one.
+TWO_MACHINES = [
+    "accelerate.commands.launch",
+    *("--cpu", "--num_machines=2", "--num_processes=2", "--machine_rank={rank}"),
+    *("--main_process_ip=127.0.0.1", "--main_process_port={port}"),
+    str(Path(__file__).with_name("watch_reads.py")),
+    ".",
+]
+WAYS = ("one machine", "two machines")
+BATCH = 7
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +42,9 @@ def surroundings(tmp_path_factory):
     # Each process draws its own dropout, so curves can be equal only without.
     table["model"]["embedding"]["dropout"] = table["model"]["head"]["dropout"] = 0.0
     # 72 texts in batches of 7 leave one text for the last: a process has none.
-    table["training"] |= {"batch_size": 7, "batch_size_low": 7, "max_epochs": 3}
+    # One machine learns from it in two parts.
+    table["training"] |= {"batch_size": BATCH, "batch_size_low": BATCH}
+    table["training"] |= {"max_epochs": 3}
     (folder / "tiny.toml").write_text(tomli_w.dumps(table))
     environment = os.environ | {
         "PERRON_CACHE": str(folder / "cache"),
@@ -43,20 +52,24 @@ def surroundings(tmp_path_factory):
         "GLOO_SOCKET_IFNAME": "lo",
     }
 
-    def perron(launcher: list[str], *arguments: str) -> str:
-        command = [sys.executable, "-m"]
-        for part in launcher:
-            command.append(part.format(port=free_port()))
-        run = subprocess.run(
-            [*command, *["-m"] * bool(launcher), "perron", *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-        assert run.returncode == 0, run.stderr
-        return run.stdout
+    def perron(launcher: list[str], *arguments: str, machines: int = 1) -> str:
+        port = free_port()
+        runs = [
+            subprocess.Popen(
+                [sys.executable, "-m"]
+                + [part.format(port=port, rank=rank) for part in launcher]
+                + list(arguments),
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(machines)
+        ]
+        told = [run.communicate(timeout=300) for run in runs]
+        assert [run.returncode for run in runs] == [0] * machines, told
+        return "".join(out for out, _ in told)
 
     return folder, perron
 
@@ -65,19 +78,24 @@ def surroundings(tmp_path_factory):
 def trained(surroundings):
     folder, perron = surroundings
 
-    def train(name: str, launcher: list[str]) -> tuple[list[dict], str]:
-        told = perron(launcher, "train", "tiny.toml", "--out", name)
+    def train(name: str, launcher: list[str], *more: str, machines: int = 1):
+        options = ["train", "tiny.toml", "--out", name, *more]
+        told = perron(launcher, *options, machines=machines)
         lines = (folder / name / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines], told
 
-    return {"one": train("one", [])} | {
-        name: train(name, launcher) for name, launcher in LAUNCHERS.items()
+    return {
+        "alone": train("alone", ["perron"]),
+        "one machine": train(
+            "one machine", ONE_MACHINE, "--set", "training.accumulate=2"
+        ),
+        "two machines": train("two machines", TWO_MACHINES, machines=2),
     }
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_processes_have_the_loss_curve_of_one(trained, launcher):
-    (one, _), (two, _) = trained["one"], trained[launcher]
+@pytest.mark.parametrize("way", WAYS)
+def test_two_processes_have_the_loss_curve_of_one(trained, way):
+    (one, _), (two, _) = trained["alone"], trained[way]
     assert len(one) == len(two) == 3
     for alone, together in zip(one, two, strict=True):
         assert alone["step"] == together["step"]
@@ -88,15 +106,28 @@ def test_two_processes_have_the_loss_curve_of_one(trained, launcher):
     assert one[-1]["train_loss"] < 0.9 * one[0]["train_loss"]  # something was learnt
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_only_one_of_two_processes_speaks(trained, launcher):
-    assert trained[launcher][1] == trained["one"][1]
+@pytest.mark.parametrize("way", WAYS)
+def test_only_one_of_two_processes_speaks(trained, way):
+    assert trained[way][1].replace(way, "alone") == trained["alone"][1]
+
+
+def test_each_process_reads_its_part_of_the_training_texts(trained, surroundings):
+    folder, _ = surroundings
+    reads = [json.loads((folder / f"reads-{rank}.json").read_text()) for rank in (0, 1)]
+    # Whoever writes checkpoints also goes once through all texts, in larger pieces.
+    learnt = [[rows for rows in read if len(rows) <= BATCH // 2 + 1] for read in reads]
+    assert len(learnt[0]) == len(learnt[1]) == 3 * 11
+    for epoch in range(3):
+        parts = [read[11 * epoch : 11 * (epoch + 1)] for read in learnt]
+        first, second = (list(chain.from_iterable(part)) for part in parts)
+        assert sorted(first + second) == list(range(72))
+    assert all(len(rows) <= BATCH // 2 + 1 for rows in reads[1])
 
 
 def test_two_processes_compare(surroundings):
     folder, perron = surroundings
     options = ["--aggregators", "max mean", "--seeds", "1", "--out", "compared"]
-    told = perron(LAUNCHERS["torchrun"], "compare", "tiny.toml", *options)
+    told = perron(ONE_MACHINE, "compare", "tiny.toml", *options)
     assert told.count("aggregator") == 1
     lines = json.loads((folder / "compared" / "compare.json").read_text())
     assert [line["aggregator"] for line in lines] == ["max", "mean"]

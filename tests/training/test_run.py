@@ -16,7 +16,7 @@ import perron
 from perron.errors import PerronError, SettingsError
 from perron.models import ModelConfig, ModelSettings, TextClassifier
 from perron.training import read_recipe, train
-from perron.training.loop import Loop, _optimiser
+from perron.training.loop import Loop, make_optimiser
 from perron.training.prepare import prepare
 from perron.training.run import read_predictions
 from perron.training.settings import TrainingSettings
@@ -76,7 +76,7 @@ def test_l2_leaves_out_embeddings_and_biases():
         labels=("a", "b"),
     )
     model = TextClassifier(config)
-    groups = _optimiser(model, TrainingSettings(l2=0.3)).param_groups
+    groups = make_optimiser(model, TrainingSettings(l2=0.3)).param_groups
     names = {id(value): name for name, value in model.named_parameters()}
     decayed = {
         names[id(value)]

@@ -12,6 +12,7 @@ from perron.cli.console import say_error
 from perron.cli.data import data_app
 from perron.cli.encode import encode
 from perron.cli.evaluate import evaluate
+from perron.cli.export import export
 from perron.cli.graph import graph
 from perron.cli.info import info
 from perron.cli.predict import predict
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, evaluate, compare, predict, encode, graph, serve, info):
+for command in (train, evaluate, compare, predict, encode, graph, serve, export, info):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

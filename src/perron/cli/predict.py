@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from perron.cli import engine as corpora
 from perron.cli import options
 from perron.cli.console import results
 
@@ -35,6 +36,11 @@ def predict(
     format: OutFormat = None,
     out: Out = None,
     skip_bad: options.SkipBad = False,
+    engine: corpora.Engine = None,
+    workers: corpora.Workers = None,
+    address: corpora.Address = None,
+    piece_rows: corpora.PieceRows = None,
+    prefix: corpora.Prefix = None,
 ) -> None:
     """Classify texts: the label and the probability of each class.
 
@@ -49,7 +55,26 @@ def predict(
         perron predict runs/demo --file new.csv --text review --out labels.parquet
 
         cat texts.txt | perron predict runs/demo --format csv
+
+        perron predict runs/demo --engine ray --file corpus --out labels --workers 8
     """
+    chosen = corpora.EngineOptions(engine, workers, address, piece_rows, prefix)
+    if chosen.is_asked_for():
+        corpora.CorpusJob(
+            model=model,
+            task="predict",
+            texts=texts,
+            file=file,
+            text=text,
+            text_pair=text_pair,
+            data_format=data_format,
+            tokenised=tokenised,
+            format=format,
+            out=out,
+            skip_bad=skip_bad,
+        ).run(chosen)
+        return
+
     from perron.cli.inputs import Inputs, Source
     from perron.cli.stream import as_format, load_for, stream
     from perron.data.readers.rows import BadRows

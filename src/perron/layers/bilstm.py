@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from perron.layers.encoder import Encoder
+from perron.layers.lstm import OneWayLSTM
 
 
 class BiLSTMEncoder(Encoder):
@@ -45,14 +46,14 @@ class BiLSTMEncoder(Encoder):
         ):
             if depth:
                 states = self.dropout(states)
-            ahead, _ = onward(states)
-            behind, _ = back(_reorder(states, turned))
+            ahead = onward(states)
+            behind = back(_reorder(states, turned))
             states = torch.cat([ahead, _reorder(behind, turned)], -1)
         return states
 
 
 def _stack(widths: list[int], hidden: int) -> nn.ModuleList:
-    return nn.ModuleList(nn.LSTM(width, hidden, batch_first=True) for width in widths)
+    return nn.ModuleList(OneWayLSTM(width, hidden) for width in widths)
 
 
 def _turned(mask: Bool[Tensor, "b n"]) -> Tensor:

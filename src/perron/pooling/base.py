@@ -172,7 +172,8 @@ def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> Words:
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:
-    if torch.amp.is_autocast_available(device):
+    available = torch.amp.is_autocast_available(device)
+    if available and torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
 

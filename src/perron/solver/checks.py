@@ -1,5 +1,6 @@
 """What every solver asks of its arguments, and how it brings them into one form."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -50,7 +51,7 @@ def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
         edges = edges.float()
     if edges.ndim != 3:
         n = shape[-1]
-        texts = shape[:-1].numel()
+        texts = math.prod(shape[:-1])  # Size.numel() would fix a traced size
         edges = edges.reshape(texts, n, n)
         mask = mask if mask is None else mask.reshape(texts, n)
     return Graphs(edges, mask, shape, dtype)

@@ -1,7 +1,8 @@
 """A model of `transformers` and its tokenizer, as an encoder to start from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -9,6 +10,12 @@ from perron.data.subwords import SubwordTokenizer
 from perron.errors import SettingsError
 from perron.models import Classifier
 from perron.models.settings import PretrainedConfig
+
+if TYPE_CHECKING:
+    from perron.models.pretrained import PretrainedWeights
+
+# These number places from behind the padding's id.
+_PLACES_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
 @dataclass(frozen=True)
@@ -18,23 +25,21 @@ class Pretrained:
     Attributes:
         tokenizer: its own.
         config: what it is.
-        vectors: of its subwords, (V, E).
-        model: its layers, for `HuggingFaceEncoder.take_over`.
+        weights: its layers and vectors.
     """
 
     tokenizer: SubwordTokenizer
     config: PretrainedConfig
-    vectors: Tensor
-    model: Any
+    weights: "PretrainedWeights"
+
+    @property
+    def vectors(self) -> Tensor:
+        """Of its subwords, (V, E)."""
+        return self.weights.vectors
 
     def fill(self, classifier: Classifier) -> None:
         """Put the weights into a classifier that was built for them."""
-        from perron.layers.hugging_face import HuggingFaceEncoder
-
-        encoder = classifier.encoder
-        assert isinstance(encoder, HuggingFaceEncoder)
-        classifier.embedding.set_vectors(self.vectors)
-        encoder.take_over(self.model, self.config.before, self.config.after)
+        self.weights.fill(classifier, self.config)
 
 
 def read_pretrained(name: str, max_words: int) -> Pretrained:
@@ -48,14 +53,14 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
     try:
         from transformers import AutoTokenizer
 
-        from perron.layers.hugging_face import read_encoder
+        from perron.models.pretrained import PretrainedWeights
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{where}: needs {error.name}: pip install 'perron[hf]'"
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model, content = read_encoder(name)
+        weights = PretrainedWeights(name)
     except (OSError, ValueError, RuntimeError) as error:
         # Only the first line tells what is wrong; the rest is about the library.
         problem = str(error).strip().splitlines()[0]
@@ -66,14 +71,13 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
             "where in the text a piece stands"
         )
     subwords = SubwordTokenizer(tokenizer.backend_tokenizer)
-    _check_words(len(subwords.words), model.config.vocab_size, where)
+    _check_words(len(subwords.words), len(weights.vectors), where)
     marks = subwords.marks
-    _check_length(model.config, max_words + len(marks.before + marks.after), where)
-    config = PretrainedConfig(config=content, before=marks.before, after=marks.after)
-    vectors = model.get_input_embeddings().weight
-    assert isinstance(vectors, Tensor)
-    vectors = vectors.detach().clone()
-    return Pretrained(subwords, config, vectors, model)
+    _check_length(weights.content, max_words, len(marks.before + marks.after), where)
+    config = PretrainedConfig(
+        config=weights.content, before=marks.before, after=marks.after
+    )
+    return Pretrained(subwords, config, weights)
 
 
 def _check_words(words: int, vectors: int, where: str) -> None:
@@ -88,15 +92,17 @@ def _check_words(words: int, vectors: int, where: str) -> None:
         )
 
 
-def _check_length(config: Any, pieces: int, where: str) -> None:
-    most = getattr(config, "max_position_embeddings", None)
-    if not isinstance(most, int) or most <= 0:
+def _check_length(
+    config: Mapping[str, Any], words: int, marks: int, where: str
+) -> None:
+    """Refuse texts that are longer than the model has places for."""
+    places = config.get("max_position_embeddings")
+    if not isinstance(places, int) or places <= 0:
         return
-    # RoBERTa and its kin number places from behind the padding's id.
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        most -= (config.pad_token_id or 0) + 1
-    if pieces > most:
+    if config["model_type"] in _PLACES_AFTER_PADDING:
+        places -= (config.get("pad_token_id") or 0) + 1
+    if words + marks > places:
         raise SettingsError(
-            f"{where}: reads {most} pieces of words with the marks around them; set "
-            f"text.max_words to {most - 2} or less"
+            f"{where}: reads {places} pieces of words, {marks} of which are marks "
+            f"around the text; set text.max_words to {places - marks} or less"
         )

@@ -1,0 +1,65 @@
+"""Label a folder of Parquet files with two workers, stop halfway, and go on.
+
+    python examples/demo.py        # trains a model
+    python examples/ray_corpus.py
+
+The same as a command:
+
+    perron predict runs/demo --engine ray --file runs/corpus --out runs/labels
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from perron.integrations.corpora import TextMapper
+from perron.integrations.corpora.outcome import Progress
+from perron.integrations.corpora.ray_engine import run_on_ray
+
+MODEL = Path("runs/demo")
+CORPUS, LABELS = Path("runs/corpus"), Path("runs/labels")
+BEGINNINGS = ["a gorgeous film", "a dull film", "what a waste", "it was not bad"]
+ENDS = ["with a fine cast .", "that felt too long .", "and I laughed .", "."]
+
+
+def write_corpus() -> int:
+    """Write three files of different sizes; return how many rows they have."""
+    shutil.rmtree(CORPUS, ignore_errors=True)
+    shutil.rmtree(LABELS, ignore_errors=True)
+    CORPUS.mkdir(parents=True)
+    texts = [f"{first} {last}" for first in BEGINNINGS for last in ENDS] * 250
+    for name, begin, end in (("a", 0, 1500), ("b", 1500, 1700), ("c", 1700, 4000)):
+        table = pa.table({"id": range(begin, end), "text": texts[begin:end]})
+        pq.write_table(table, CORPUS / f"{name}.parquet")
+    return len(texts)
+
+
+def stop_halfway(progress: Progress) -> None:
+    """Do what Ctrl+C would."""
+    print(f"{progress.pieces} of {progress.all_pieces} pieces, {progress.rows} rows")
+    if progress.pieces >= progress.all_pieces // 2:
+        raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Compute a part, then the rest, then look at it."""
+    if not (MODEL / "config.json").exists():
+        sys.exit(f"no model in {MODEL}: examples/demo.py trains a model")
+    rows = write_corpus()
+    mapper = TextMapper(MODEL)
+    try:
+        run_on_ray(mapper, CORPUS, LABELS, workers=2, watch=stop_halfway)
+    except KeyboardInterrupt:
+        print("stopped")
+    outcome = run_on_ray(mapper, CORPUS, LABELS, workers=2)
+    print(f"{outcome.rows} rows, {outcome.computed} of {outcome.pieces} pieces now")
+    table = pq.read_table(LABELS)
+    print("every row once, in order:", table["id"].to_pylist() == list(range(rows)))
+    print(table.group_by("label").aggregate([("id", "count")]).to_pylist())
+
+
+if __name__ == "__main__":
+    main()

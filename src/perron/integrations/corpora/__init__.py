@@ -1,0 +1,5 @@
+"""Corpora larger than a machine: one callable for Ray, `datasets.map` and Spark."""
+
+from perron.integrations.corpora.mapper import TextMapper
+
+__all__ = ["TextMapper"]

@@ -1,0 +1,176 @@
+"""The callable that Ray Data, `datasets.map` and Spark share."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from perron.errors import SettingsError
+from perron.integrations.corpora.fingerprint import (
+    fingerprint_of,
+    limit_threads,
+    loaded,
+)
+from perron.models.saving import read_config
+
+Task = Literal["predict", "encode"]
+
+
+@dataclass
+class TextMapper:
+    """Adds labels and probabilities, or vectors, to batches of texts.
+
+    It holds plain settings only, so that it can be sent to other processes. There the
+    model is loaded when the first batch comes, and once a process. A digest of the
+    model's files is one of the settings: two mappers are equal, and have the same
+    pickle, if they compute the same.
+
+    Attributes:
+        model: folder of a trained model; every machine that computes must see it.
+        task: ``predict`` adds ``label`` and ``probabilities``, one of each class;
+            ``encode`` adds ``vector``.
+        text: column of the text.
+        text_pair: column of the second text, for pair models; ``text_pair`` unless
+            given.
+        batch_size: texts that are computed together.
+        tokenised: words are parted by blanks already.
+        prefix: put before the names of the new columns.
+        threads: of torch in the process that computes; None leaves them as they are.
+            One is best where there are as many processes as cores.
+        labels: names of the classes, found in the model.
+        fingerprint: digest of the model's files.
+    """
+
+    model: str | Path
+    task: Task = "predict"
+    text: str = "text"
+    text_pair: str | None = None
+    batch_size: int = 64
+    tokenised: bool = False
+    prefix: str = ""
+    threads: int | None = None
+    labels: tuple[str, ...] = field(init=False)
+    fingerprint: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise ValueError(f"task must be predict or encode, but came as {self.task}")
+        for name, count in (("batch_size", self.batch_size), ("threads", self.threads)):
+            if count is not None and count < 1:
+                raise ValueError(f"{name} must be at least 1, but came as {count}")
+        folder = Path(self.model).absolute()  # workers may be at home elsewhere
+        config = read_config(folder)
+        reads_pairs = config.settings.kind == "pair" and self.task == "predict"
+        if self.text_pair is not None and not reads_pairs:
+            kind = "encode takes" if self.task == "encode" else "this model is for"
+            raise SettingsError(f"text_pair {self.text_pair!r}: {kind} single texts")
+        if reads_pairs and self.text_pair is None:
+            self.text_pair = "text_pair"
+        self.model = str(folder)
+        self.labels = config.labels
+        self.fingerprint = fingerprint_of(folder)
+
+    @property
+    def new_fields(self) -> list[pa.Field]:
+        """The columns that are added, with their Arrow types."""
+        if self.task == "encode":
+            return [pa.field(self.prefix + "vector", pa.list_(pa.float32()))]
+        shares = pa.struct([(name, pa.float64()) for name in self.labels])
+        return [
+            pa.field(self.prefix + "label", pa.string()),
+            pa.field(self.prefix + "probabilities", shares),
+        ]
+
+    @property
+    def spark_type(self) -> str:
+        """The columns that are added, as ``pandas_udf`` wants to be told of them."""
+        if self.task == "encode":
+            return f"{_quoted(self.prefix + 'vector')} array<float>"
+        shares = ", ".join(f"{_quoted(name)}: double" for name in self.labels)
+        label, probabilities = (_quoted(field.name) for field in self.new_fields)
+        return f"{label} string, {probabilities} struct<{shares}>"
+
+    def __call__(self, batch: Any) -> Any:
+        """Return a batch of the same kind with the new columns after its own.
+
+        Args:
+            batch: lists or arrays by name, a pandas DataFrame, or a pyarrow Table or
+                RecordBatch.
+        """
+        is_arrow = isinstance(batch, pa.Table | pa.RecordBatch)
+        self.check(batch.schema.names if is_arrow else list(batch))
+        pairs = None if self.text_pair is None else batch[self.text_pair]
+        added = self.of_texts(batch[self.text], pairs)
+        if isinstance(batch, Mapping):
+            return {**batch, **added}
+        if not is_arrow:
+            return batch.assign(**added)
+        for column in self.new_fields:
+            values = pa.array(added[column.name], column.type)
+            batch = batch.append_column(column, values)
+        return batch
+
+    def check(self, names: list[str]) -> None:
+        """Raise a ValueError if a column is missing, or in the way of a new one."""
+        for name in (self.text, self.text_pair):
+            if name is not None and name not in names:
+                raise ValueError(f"no column {name!r}; there are: {', '.join(names)}")
+        for column in self.new_fields:
+            if column.name in names:
+                raise ValueError(
+                    f"there is a column {column.name!r} already: give the new columns "
+                    "a prefix, for example predicted_"
+                )
+
+    def of_texts(self, texts: Iterable[str], pairs: Any = None) -> dict[str, Any]:
+        """Return the new columns, by name, for texts alone.
+
+        Args:
+            texts: in a list, an array or a Series.
+            pairs: the second texts, likewise, for pair models.
+        """
+        first = _strings(texts, self.text)
+        second = None if pairs is None else _strings(pairs, str(self.text_pair))
+        limit_threads(self.threads)
+        pipeline = loaded(str(self.model), self.fingerprint, self.tokenised)
+        names = [column.name for column in self.new_fields]
+        if self.task == "encode":
+            return {names[0]: list(pipeline.encode(first, self.batch_size))}
+        rows = pipeline.predict_proba(first, second, self.batch_size)
+        best = [self.labels[place] for place in rows.argmax(1)]
+        shares = [dict(zip(self.labels, row, strict=True)) for row in rows.tolist()]
+        return dict(zip(names, (best, shares), strict=True))
+
+    def series(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield a DataFrame of the new columns for each Series of texts.
+
+        This is what Spark's iterator ``pandas_udf`` asks for. For pairs a batch is two
+        Series.
+        """
+        import pandas as pd
+
+        for batch in batches:
+            columns = batch if isinstance(batch, tuple) else (batch,)
+            yield pd.DataFrame(self.of_texts(*columns))
+
+
+def _strings(values: Any, column: str) -> list[str]:
+    """Return texts as a list of strings; anything else is named by column and row."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        listed = values.to_pylist()
+    else:
+        listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    for row, value in enumerate(listed):
+        if not isinstance(value, str):
+            raise ValueError(
+                f"column {column!r}, row {row}: {value!r:.40} is not a text; fill in "
+                "or leave out such rows first"
+            )
+    return listed
+
+
+def _quoted(name: str) -> str:
+    """Return a name as Spark takes any: between backticks."""
+    return f"`{name.replace('`', '``')}`"

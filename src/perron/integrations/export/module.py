@@ -1,0 +1,117 @@
+"""A classifier as other runtimes see it: padded ids and lengths in, numbers out."""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from perron.models import Classifier
+from perron.models.settings import Kind
+from perron.pooling import CentralityPool
+
+# The axes of each input, in the order of `ExportModule`'s arguments: B texts, S
+# sentences, N words. Lengths of a document are those of its sentences.
+INPUTS: dict[Kind, dict[str, tuple[str, ...]]] = {
+    "text": {"ids": ("batch", "words"), "lengths": ("batch",)},
+    "pair": {
+        "ids": ("batch", "words"),
+        "lengths": ("batch",),
+        "pair_ids": ("batch", "pair_words"),
+        "pair_lengths": ("batch",),
+    },
+    "document": {
+        "ids": ("batch", "sentences", "words"),
+        "lengths": ("batch", "sentences"),
+    },
+}
+_WEIGHTS: dict[Kind, dict[str, tuple[str, ...]]] = {
+    "text": {"weights": ("batch", "words")},
+    "pair": {
+        "weights": ("batch", "words"),
+        "pair_weights": ("batch", "pair_words"),
+    },
+    "document": {
+        "weights": ("batch", "sentences", "words"),
+        "sentence_weights": ("batch", "sentences"),
+    },
+}
+
+
+class ExportModule(nn.Module):
+    """Computes `outputs` from `inputs`, in float32 and without dropout."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        for name, part in model.named_modules():
+            if isinstance(part, CentralityPool) and part.solver != "direct":
+                raise ValueError(
+                    f"{name}: the power method stops when it is done, which a graph "
+                    'cannot; set solver = "direct"'
+                )
+        self.model = deepcopy(model).to("cpu", torch.float32).eval()
+        self.model.requires_grad_(False)
+        self.kind: Kind = model.kind
+
+    @property
+    def inputs(self) -> dict[str, tuple[str, ...]]:
+        """The names of the inputs, int64, and of their axes."""
+        return INPUTS[self.kind]
+
+    @property
+    def outputs(self) -> dict[str, tuple[str, ...]]:
+        """The names of the outputs, float32, and of their axes."""
+        found: dict[str, tuple[str, ...]] = {
+            "probabilities": ("batch", "labels"),
+            "logits": ("batch", "labels"),
+            "vector": ("batch", "width"),
+        }
+        for (name, axes), part in zip(
+            _WEIGHTS[self.kind].items(), self._aggregators(), strict=True
+        ):
+            if part != "max":
+                found[name] = axes
+        return found
+
+    def _aggregators(self) -> tuple[str, str] | tuple[str]:
+        """Return the aggregator behind each of the weights."""
+        parts = self.model.config.settings
+        words = parts.aggregator.name
+        if self.kind == "document":
+            return words, (parts.sentence_aggregator or parts.aggregator).name
+        return (words, words) if self.kind == "pair" else (words,)
+
+    def forward(
+        self,
+        ids: Tensor,
+        lengths: Tensor,
+        pair_ids: Tensor | None = None,
+        pair_lengths: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the outputs; what the ids behind a text's words are does not matter.
+
+        Args:
+            ids: (B, N), or (B, S, N) of documents.
+            lengths: (B), the number of words of each text; or (B, S), those of each
+                sentence, where a document ends with its last sentence that has words.
+            pair_ids: (B, N') of the second texts, for models of pairs.
+            pair_lengths: (B), likewise.
+        """
+        mask = _mask(ids, lengths)
+        inputs = {"ids": ids, "mask": mask}
+        shapes = [mask.shape, mask.shape[:2]]  # of the weights
+        if pair_ids is not None and pair_lengths is not None:
+            inputs["pair_ids"] = pair_ids
+            inputs["pair_mask"] = _mask(pair_ids, pair_lengths)
+            shapes[1] = pair_ids.shape
+        logits, vector, pooled = self.model(**inputs)
+        weights = [
+            part.weights.reshape(shape)
+            for part, shape in zip(pooled, shapes, strict=False)
+            if part.weights is not None
+        ]
+        values = (logits.softmax(-1), logits, vector, *weights)
+        return dict(zip(self.outputs, values, strict=True))
+
+
+def _mask(ids: Tensor, lengths: Tensor) -> Tensor:
+    return torch.arange(ids.shape[-1], device=ids.device) < lengths.unsqueeze(-1)

@@ -1,0 +1,181 @@
+"""Perron's own operators as functions of ONNX, in ONNX's textual form.
+
+`torch.export` takes `perron::lstm`, `perron::pair_scores` and `perron::stationary` as
+they are; these are what becomes of them in ONNX, with the same arguments.
+"""
+
+import onnx
+
+DOMAIN = "perron"
+
+# torch keeps the gates in the order i, f, g, o, ONNX in i, o, f, g.
+_LSTM = """
+<domain: "perron", opset_import: ["" : OPSET]>
+lstm <hidden> (x, w, u, b, b_state) => (h)
+{
+   order = Constant <value_ints = [0, 3, 1, 2]> ()
+   gates = Constant <value_ints = [4, -1]> ()
+   rows = Constant <value_ints = [1, -1]> ()
+   b_gates = Reshape (b, gates)
+   b_ordered = Gather (b_gates, order)
+   b_flat = Reshape (b_ordered, rows)
+   c_gates = Reshape (b_state, gates)
+   c_ordered = Gather (c_gates, order)
+   c_flat = Reshape (c_ordered, rows)
+   biases = Concat <axis = 1> (b_flat, c_flat)
+   w_width = Shape <start = 1> (w)
+   w_axes = Concat <axis = 0> (gates, w_width)
+   w_gates = Reshape (w, w_axes)
+   w_ordered = Gather (w_gates, order)
+   w_shape = Concat <axis = 0> (rows, w_width)
+   w_flat = Reshape (w_ordered, w_shape)
+   u_width = Shape <start = 1> (u)
+   u_axes = Concat <axis = 0> (gates, u_width)
+   u_gates = Reshape (u, u_axes)
+   u_ordered = Gather (u_gates, order)
+   u_shape = Concat <axis = 0> (rows, u_width)
+   u_flat = Reshape (u_ordered, u_shape)
+   words = Transpose <perm = [1, 0, 2]> (x)
+   found = LSTM <hidden_size: int = @hidden> (words, w_flat, u_flat, biases)
+   second = Constant <value_ints = [1]> ()
+   states = Squeeze (found, second)
+   h = Transpose <perm = [1, 0, 2]> (states)
+}
+"""
+
+# One target word against all sources at a time: the hidden units of all pairs at once
+# would take more memory than all the rest. Then, as torch has it: the lowest number
+# where the target is no word, zero where the source is none.
+_PAIR_SCORES = """
+<domain: "perron", opset_import: ["" : OPSET]>
+pair_scores (x, w, mask) => (scores)
+{
+   texts_words = Shape (mask)
+   heads_units = Shape <start = 1> (x)
+   axes = Concat <axis = 0> (texts_words, heads_units)
+   rows = Reshape <allowzero = 1> (x, axes)
+   sides = Transpose <perm = [2, 0, 3, 1, 4]> (rows)
+   a_side, b_side = Split <axis = 0, num_outputs = 2> (sides)
+   first = Constant <value_ints = [0]> ()
+   a = Squeeze (a_side, first)
+   b = Squeeze (b_side, first)
+   last = Constant <value_ints = [-1]> ()
+   column = Unsqueeze (w, last)
+   all_scores = Scan <num_scan_inputs = 1, scan_input_axes = [2],
+     scan_output_axes = [2], body = score (float[b, h, k] target)
+       => (float[b, h, n] target_scores)
+   {
+      third = Constant <value_ints = [2]> ()
+      one_target = Unsqueeze (target, third)
+      total = Add (one_target, b)
+      hidden = ACTIVATION (total)
+      weighed = MatMul (hidden, column)
+      minus = Constant <value_ints = [-1]> ()
+      target_scores = Squeeze (weighed, minus)
+   }> (a)
+   target_axes = Constant <value_ints = [1, 3]> ()
+   targets = Unsqueeze (mask, target_axes)
+   source_axes = Constant <value_ints = [1, 2]> ()
+   sources = Unsqueeze (mask, source_axes)
+   zero = Constant <value = float {0.0}> ()
+   of_sources = Where (sources, all_scores, zero)
+   lowest = Constant <value = float {-3.4028234663852886e38}> ()
+   scores = Where (targets, of_sources, lowest)
+}
+"""
+
+# Grassmann, Taksar and Heyman's elimination, as in `perron.solver.gth_torch`, but in
+# double precision throughout, whose range needs no scaling: 2**-222 is what a zero
+# counts as. Words come first in the mask. `eliminate` takes the last word out of the
+# graph; `fill_in` gives it its weight, in the reverse order.
+_STATIONARY = """
+<domain: "perron", opset_import: ["" : OPSET]>
+stationary (edges, mask) => (weights)
+{
+   first = Constant <value_ints = [0]> ()
+   second = Constant <value_ints = [1]> ()
+   third = Constant <value_ints = [2]> ()
+   zero = Constant <value = double {0.0}> ()
+   one = Constant <value = double {1.0}> ()
+   least = Constant <value = double {1.4836e-67}> ()
+   yes = Constant <value = bool {1}> ()
+   begin = Constant <value_int = 0> ()
+   unit = Constant <value_int = 1> ()
+
+   words = Shape <start = 1, end = 2> (mask)
+   used = Cast <to = 11> (mask)
+   used_targets = Unsqueeze (used, third)
+   used_sources = Unsqueeze (used, second)
+   pairs = Mul (used_targets, used_sources)
+   given = Cast <to = 11> (edges)
+   positive = Max (given, least)
+   rates = Mul (positive, pairs)
+   count = Squeeze (words, first)
+   steps = Sub (count, unit)
+   places = Range (begin, count, unit)
+
+   left, shares = Loop (steps, yes, rates) <body = eliminate
+     (int64 step, bool more, double[b, k, k] now)
+       => (bool again, double[b, j, j] next, double[b, l, n] row)
+   {
+      again = Identity (more)
+      size = Shape <start = 1, end = 2> (now)
+      k = Sub (size, second)
+      cut = Concat <axis = 0> (k, second)
+      upper, lower = Split <axis = 1> (now, cut)
+      among, out = Split <axis = 2> (upper, cut)
+      into = Slice (lower, first, k, third)
+      leaving = ReduceSum (out, second)
+      nobody = Equal (leaving, zero)
+      divisor = Where (nobody, one, leaving)
+      share = Div (into, divisor)
+      through = Mul (out, share)
+      next = Add (among, through)
+      behind = Sub (words, k)
+      before = Constant <value_ints = [0, 0, 0, 0, 0]> ()
+      padding = Concat <axis = 0> (before, behind)
+      row = Pad (share, padding)
+   }>
+
+   is_first = Equal (places, begin)
+   at_first = Cast <to = 11> (is_first)
+   start_row = Mul (used, at_first)
+   start = Unsqueeze (start_row, third)
+   found = Loop (steps, yes, start) <body = fill_in
+     (int64 turn, bool more_words, double[b, n, l] x)
+       => (bool once_more, double[b, n, l] filled)
+   {
+      once_more = Identity (more_words)
+      after = Add (turn, unit)
+      which = Sub (steps, after)
+      own_row = Gather <axis = 0> (shares, which)
+      level = MatMul (own_row, x)
+      is_here = Equal (places, after)
+      at_here = Cast <to = 11> (is_here)
+      here = Unsqueeze (at_here, second)
+      placed = Mul (level, here)
+      grown = Add (x, placed)
+      sum = ReduceSum (grown, second)
+      at_least_one = Max (sum, one)
+      filled = Div (grown, at_least_one)
+   }>
+
+   flat = Squeeze (found, third)
+   total = ReduceSum (flat, second)
+   empty = Equal (total, zero)
+   safe = Where (empty, one, total)
+   exact = Div (flat, safe)
+   weights = CastLike (exact, edges)
+}
+"""
+
+
+def functions(opset: int) -> list[onnx.FunctionProto]:
+    """Return the functions, one of the pair scores for each activation."""
+    texts = [_LSTM, _STATIONARY]
+    for name, operator in (("tanh", "Tanh"), ("relu", "Relu")):
+        text = _PAIR_SCORES.replace("pair_scores (", f"pair_scores_{name} (")
+        texts.append(text.replace("ACTIVATION", operator))
+    return [
+        onnx.parser.parse_function(text.replace("OPSET", str(opset))) for text in texts
+    ]

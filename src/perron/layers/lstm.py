@@ -1,0 +1,125 @@
+"""One direction of an LSTM as an operator, for traced graphs.
+
+`torch.compile` does not take `nn.LSTM`; `torch.export` would write out its steps for
+the one length of its example. `perron::lstm` is taken as it is, whatever the length.
+Eager calls do without it.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class OneWayLSTM(nn.RNNBase):
+    """An `nn.LSTM` of one layer and one direction, weights alike, that can be traced.
+
+    `torch.compile` refuses every `nn.LSTM` that it sees, used or not.
+    """
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__("LSTM", dim, hidden, batch_first=True)
+
+    def forward(self, x: Float[Tensor, "b n e"]) -> Float[Tensor, "b n h"]:
+        """Return the states, (B, N, hidden)."""
+        if torch.compiler.is_compiling():
+            weights = (self.weight_ih_l0, self.weight_hh_l0)
+            return lstm_op(x, *weights, self.bias_ih_l0, self.bias_hh_l0)
+        return _states(x, self._flat_weights, self.training)
+
+
+def _states(x: Tensor, weights: list[Any], training: bool) -> Tensor:
+    zero = x.new_zeros(1, len(x), weights[1].shape[1])
+    found: tuple[Tensor, ...] = torch.lstm(
+        x, [zero, zero], weights, True, 1, 0.0, training, False, True
+    )
+    return found[0]
+
+
+@torch.library.custom_op("perron::lstm", mutates_args=())
+def lstm_op(x: Tensor, w: Tensor, u: Tensor, b: Tensor, b_state: Tensor) -> Tensor:
+    """Return the states (B, N, H): the letters are those of `_gates`."""
+    return _states(x, [w, u, b, b_state], False).contiguous()
+
+
+@lstm_op.register_fake
+def _(x: Tensor, w: Tensor, u: Tensor, b: Tensor, b_state: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:2], u.shape[1])
+
+
+@torch.library.custom_op("perron::lstm_backward", mutates_args=())
+def adjoint_op(
+    grad: Tensor, h: Tensor, x: Tensor, w: Tensor, u: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients to x, w, u and each of both biases, b being their sum.
+
+    With γ = ∂ℓ/∂h, from the last word to the first:
+
+        h' = γ_t + Uᵀ a'_{t+1},    c' = h' o (1 - tanh² c_t) + f_{t+1} c'_{t+1},
+        a' = [c' g i(1-i); c' c_{t-1} f(1-f); c' i (1-g²); h' tanh c_t o(1-o)]
+
+    where a' is the gradient to what the gates are functions of.
+    """
+    before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
+    i, f, g, o = _gates(x, before, w, u, b)
+    cells = [torch.zeros_like(h[:, 0])]
+    for t in range(h.shape[1]):
+        cells.append(f[:, t] * cells[-1] + i[:, t] * g[:, t])
+    slopes = []
+    to_h, to_c = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
+    for t in range(h.shape[1] - 1, -1, -1):
+        to_h = grad[:, t] + to_h
+        shown = cells[t + 1].tanh()
+        to_c = to_c + to_h * o[:, t] * (1 - shown.square())
+        parts = [
+            to_c * g[:, t] * i[:, t] * (1 - i[:, t]),
+            to_c * cells[t] * f[:, t] * (1 - f[:, t]),
+            to_c * i[:, t] * (1 - g[:, t].square()),
+            to_h * shown * o[:, t] * (1 - o[:, t]),
+        ]
+        slopes.append(torch.cat(parts, -1))
+        to_h, to_c = slopes[-1] @ u, to_c * f[:, t]
+    a = torch.stack(slopes[::-1], 1)
+    flat = a.flatten(0, 1).mT
+    to_u = flat @ before.flatten(0, 1)
+    return a @ w, flat @ x.flatten(0, 1), to_u, a.sum((0, 1))
+
+
+@adjoint_op.register_fake
+def _(
+    grad: Tensor, h: Tensor, x: Tensor, w: Tensor, u: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return (
+        x.new_empty(x.shape),
+        w.new_empty(w.shape),
+        u.new_empty(u.shape),
+        b.new_empty(b.shape),
+    )
+
+
+def _gates(
+    x: Tensor, before: Tensor, w: Tensor, u: Tensor, b: Tensor
+) -> tuple[Tensor, ...]:
+    """Return i, f, g, o of W x_t + U h_{t-1} + b, for all words at once."""
+    i, f, g, o = (x @ w.mT + before @ u.mT + b).chunk(4, -1)
+    return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    x, w, u, b, b_state = inputs
+    ctx.save_for_backward(output, x, w, u, b, b_state)
+
+
+def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    h, x, w, u, b, b_state = ctx.saved_tensors
+    *rest, to_bias = adjoint_op(grad, h, x, w, u, b + b_state)
+    return (*rest, to_bias, to_bias)
+
+
+def _refuse(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError("a compiled LSTM can be differentiated once, not twice")
+
+
+lstm_op.register_autograd(_op_backward, setup_context=_remember)
+adjoint_op.register_autograd(_refuse)

@@ -1,0 +1,27 @@
+"""Texts that one word each tells apart, and settings that learn them in no time."""
+
+import random
+
+from training.tiny import BAD, GOOD, PLAIN
+
+QUICK = {
+    "encoder": "none",
+    "hidden_size": 8,
+    "embedding_size": 8,
+    "dropout": 0.1,
+    "learning_rate": 0.1,
+    "batch_size": 40,
+    "max_iter": 8,
+    "random_state": 0,
+}
+
+
+def opinions(rows: int = 80, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Return texts and their labels, "bad" and "good" by turns."""
+    chance = random.Random(seed)
+    texts = []
+    for row in range(rows):
+        words = chance.choices(PLAIN, k=chance.randint(0, 9))
+        words.insert(chance.randint(0, len(words)), chance.choice([BAD, GOOD][row % 2]))
+        texts.append(" ".join(words))
+    return texts, ["bad", "good"] * (rows // 2)

@@ -1,0 +1,222 @@
+"""The callable for batches: what goes in, what comes out, and that it travels."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from pipeline.trained import OTHERS, TEXTS, small_pipeline
+
+import perron
+from perron.errors import DataError, SettingsError
+from perron.integrations.corpora import TextMapper
+
+IDS = list(range(len(TEXTS)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "text"
+    small_pipeline("text").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "pair"
+    small_pipeline("pair").save_pretrained(folder)
+    return folder
+
+
+KINDS = {
+    "lists": lambda columns: columns,
+    "arrays": lambda columns: {
+        name: np.array(values, dtype=object) for name, values in columns.items()
+    },
+    "pandas": pd.DataFrame,
+    "arrow": pa.table,
+    "record batch": pa.RecordBatch.from_pydict,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_any_kind_gets_labels_and_probabilities(kind, folder):
+    batch = KINDS[kind]({"id": IDS, "text": TEXTS})
+    got = TextMapper(folder)(batch)
+    assert type(got) is type(batch)
+    pipeline = perron.load(folder)
+    assert list(map(str, got["label"])) == pipeline.predict(TEXTS)
+    shares = got["probabilities"]
+    shares = (
+        shares.to_pylist()
+        if isinstance(batch, pa.Table | pa.RecordBatch)
+        else (list(shares))
+    )
+    assert list(shares[0]) == list(pipeline.labels)
+    want = pipeline.predict_proba(TEXTS)
+    np.testing.assert_allclose([list(row.values()) for row in shares], want, rtol=1e-6)
+    assert [int(str(number)) for number in got["id"]] == IDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_any_kind_gets_vectors(kind, folder):
+    got = TextMapper(folder, "encode")(KINDS[kind]({"text": TEXTS}))
+    vectors = got["vector"]
+    vectors = vectors.to_pylist() if hasattr(vectors, "to_pylist") else list(vectors)
+    want = perron.load(folder).encode(TEXTS)
+    np.testing.assert_allclose(np.array(vectors), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["predict", "encode"])
+@pytest.mark.parametrize("kind", ["lists", "pandas", "arrow"])
+def test_a_batch_without_rows_gets_the_columns_too(kind, task, folder):
+    mapper = TextMapper(folder, task)
+    empty = {"text": pa.array([], pa.string())} if kind == "arrow" else {"text": []}
+    got = mapper(KINDS[kind](empty))
+    names = got.column_names if kind == "arrow" else list(got)
+    assert names == ["text", *(field.name for field in mapper.new_fields)]
+    if kind == "arrow":
+        assert got.schema.field(1) == mapper.new_fields[0]
+
+
+def test_pairs_are_read_from_two_columns(pair_folder):
+    columns = {"text": TEXTS, "text_pair": OTHERS}
+    got = TextMapper(pair_folder)(columns)
+    assert got["label"] == perron.load(pair_folder).predict(TEXTS, OTHERS)
+    named = TextMapper(pair_folder, text="a", text_pair="b")
+    assert named({"a": TEXTS, "b": OTHERS})["label"] == got["label"]
+    assert "vector" in TextMapper(pair_folder, "encode")({"text": TEXTS})
+
+
+def test_second_texts_are_refused_where_nobody_reads_them(folder, pair_folder):
+    with pytest.raises(SettingsError, match=r"'b': this model is for single texts"):
+        TextMapper(folder, text_pair="b")
+    with pytest.raises(SettingsError, match=r"'b': encode takes single texts"):
+        TextMapper(pair_folder, "encode", text_pair="b")
+
+
+def test_a_column_that_is_missing_is_named(folder):
+    with pytest.raises(ValueError, match=r"no column 'text'; there are: id, review"):
+        TextMapper(folder)({"id": [1], "review": ["fine"]})
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), 3])
+def test_what_is_no_text_is_named_by_its_column_and_row(missing, folder):
+    frame = pd.DataFrame({"text": pd.Series(["fine", missing], dtype=object)})
+    with pytest.raises(ValueError, match=r"column 'text', row 1: .* is not a text"):
+        TextMapper(folder)(frame)
+
+
+def test_a_column_is_never_written_over(folder):
+    batch = {"text": ["fine"], "label": [1]}
+    with pytest.raises(ValueError, match=r"a column 'label' already.*prefix"):
+        TextMapper(folder)(batch)
+    got = TextMapper(folder, prefix="predicted_")(batch)
+    assert list(got) == ["text", "label", "predicted_label", "predicted_probabilities"]
+    assert got["label"] == [1]
+
+
+def test_tokenised_texts_are_parted_by_blanks_alone(folder):
+    texts = ["good. film"]
+    whole = TextMapper(folder, "encode")({"text": texts})["vector"][0]
+    parted = TextMapper(folder, "encode", tokenised=True)({"text": texts})["vector"][0]
+    assert not np.allclose(whole, parted)
+    np.testing.assert_allclose(
+        whole, TextMapper(folder, "encode")({"text": ["good . film"]})["vector"][0]
+    )
+
+
+def test_another_process_loads_the_model_when_the_first_batch_comes(folder, tmp_path):
+    mapper = TextMapper(folder)
+    want = mapper({"text": TEXTS})["label"]
+    sent = pickle.dumps(mapper)
+    assert len(sent) < 1000  # settings alone, though the model is loaded by now
+    (tmp_path / "sent").write_bytes(sent)
+    code = (
+        "import pickle, sys; from pathlib import Path\n"
+        "from perron.integrations.corpora.fingerprint import loaded\n"
+        "mapper = pickle.loads(Path(sys.argv[1]).read_bytes())\n"
+        "assert loaded.cache_info().currsize == 0\n"
+        "for _ in range(3): got = mapper({'text': sys.argv[2:]})\n"
+        "assert loaded.cache_info().misses == 1\n"
+        "print(*got['label'], sep='|')"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "sent"), *TEXTS]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip().split("|") == want
+
+
+def test_threads_are_left_alone_unless_asked_for(folder, four_threads):
+    TextMapper(folder)({"text": ["fine"]})
+    assert torch.get_num_threads() == 4
+    TextMapper(folder, threads=1)({"text": ["fine"]})
+    assert torch.get_num_threads() == 1
+
+
+def test_a_folder_without_a_model_is_refused_at_once(tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        TextMapper(tmp_path / "nothing")
+
+
+def test_a_model_that_was_changed_in_between_is_refused(tmp_path):
+    folder = tmp_path / "model"
+    small_pipeline("text").save_pretrained(folder)
+    mapper = TextMapper(folder)
+    small_pipeline("text", "mean").save_pretrained(folder)
+    with pytest.raises(DataError, match="holds another model than when this work"):
+        mapper({"text": ["fine"]})
+    assert TextMapper(folder) != mapper
+
+
+@pytest.mark.parametrize("processes", [None, 2])
+def test_datasets_map_takes_it(processes, folder):
+    dataset = Dataset.from_dict({"id": IDS, "text": TEXTS})
+    mapper = TextMapper(folder, threads=1)
+    got = dataset.map(mapper, batched=True, batch_size=3, num_proc=processes)
+    assert got["label"][:] == perron.load(folder).predict(TEXTS)
+    assert got["id"][:] == IDS
+    vectors = dataset.map(TextMapper(folder, "encode"), batched=True)
+    want = perron.load(folder).encode(TEXTS)
+    np.testing.assert_allclose(vectors["vector"][:], want, rtol=1e-6)
+
+
+def test_the_same_settings_find_what_datasets_has_cached(folder, tmp_path):
+    Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "saved")
+    dataset = Dataset.load_from_disk(tmp_path / "saved")
+    first = dataset.map(TextMapper(folder), batched=True)
+    used = TextMapper(folder)
+    used({"text": TEXTS})
+    again = dataset.map(used, batched=True)
+    assert again.cache_files == first.cache_files
+    assert again.cache_files
+    other = dataset.map(TextMapper(folder, batch_size=2), batched=True)
+    assert other.cache_files != first.cache_files
+
+
+def test_another_model_in_the_same_folder_is_another_callable(tmp_path):
+    folder = tmp_path / "model"
+    small_pipeline("text").save_pretrained(folder)
+    before = Hasher.hash(TextMapper(folder))
+    assert Hasher.hash(TextMapper(folder)) == before
+    small_pipeline("text", "mean").save_pretrained(folder)
+    assert Hasher.hash(TextMapper(folder)) != before
+
+
+def test_a_series_becomes_a_frame_for_spark(folder, pair_folder):
+    mapper = TextMapper(folder)
+    frames = list(mapper.series([pd.Series(TEXTS[:3]), pd.Series(TEXTS[3:])]))
+    assert [len(frame) for frame in frames] == [3, len(TEXTS) - 3]
+    got = pd.concat(frames)["label"].tolist()
+    assert got == perron.load(folder).predict(TEXTS)
+    both = TextMapper(pair_folder).series([(pd.Series(TEXTS), pd.Series(OTHERS))])
+    want = perron.load(pair_folder).predict(TEXTS, OTHERS)
+    assert next(both)["label"].tolist() == want
+    assert TextMapper(folder, "encode").spark_type == "`vector` array<float>"
+    assert mapper.spark_type.startswith("`label` string, `probabilities` struct<`")

@@ -1,0 +1,50 @@
+import pytest
+import torch
+from plain import run_plain
+from torch import nn
+
+from perron.layers.lstm import OneWayLSTM, lstm_op
+
+
+def test_whole_models_compile_once_for_all_lengths():
+    cases = ["text,centrality,bilstm", "document,self-attention,none"]
+    assert run_plain("compile_models.py", "eager", *cases).count("compiled") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_every_model_compiles_once_for_all_lengths(backend):
+    assert run_plain("compile_models.py", backend).count("compiled") == 37
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_like_an_eager_one():
+    assert "same gradients" in run_plain("compile_training.py")
+
+
+def test_the_traced_lstm_is_that_of_torch():
+    ours = OneWayLSTM(4, 3).double()
+    theirs = nn.LSTM(4, 3, batch_first=True).double()
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    weights = list(ours.parameters())
+    wanted = theirs(x)[0]
+    torch.testing.assert_close(ours(x), wanted)
+    torch.testing.assert_close(lstm_op(x, *weights), wanted)
+
+    slope = torch.randn_like(wanted)
+    wanted = torch.autograd.grad(wanted, [x, *theirs.parameters()], slope)
+    found = torch.autograd.grad(lstm_op(x, *weights), [x, *weights], slope)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_the_traced_lstm_keeps_what_torch_asks_of_operators():
+    x = torch.randn(2, 5, 4, requires_grad=True)
+    torch.library.opcheck(lstm_op, (x, *OneWayLSTM(4, 3).parameters()))
+
+
+def test_weights_are_drawn_as_torch_draws_them():
+    torch.manual_seed(1)
+    ours = OneWayLSTM(4, 3).state_dict()
+    torch.manual_seed(1)
+    torch.testing.assert_close(ours, nn.LSTM(4, 3, batch_first=True).state_dict())

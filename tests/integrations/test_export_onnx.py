@@ -1,0 +1,153 @@
+import json
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from integrations.exports import onnx_difference, run_folder
+from models.small import AGGREGATORS, ENCODERS, KINDS, small_model
+from pipeline.trained import OTHERS, TEXTS, small_pipeline
+
+from perron import PowerSettings
+from perron.errors import DataError
+from perron.integrations.export import export_onnx, export_torch, operators, write
+
+# Of each aggregator, each encoder and each kind, one in the quick tests.
+QUICK = [
+    ("text", "centrality, l2", "transformer"),
+    ("pair", "centrality, low rank", "cnn"),
+    ("document", "centrality", "bilstm"),
+]
+ALL = [(kind, name, "bilstm") for kind in KINDS for name in AGGREGATORS]
+ALL += [(kind, "centrality", name) for kind in KINDS for name in ENCODERS]
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    return small_pipeline("text")
+
+
+@pytest.fixture(scope="module")
+def folder(pipeline, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports") / "text"
+    export_onnx(pipeline, folder)
+    return folder
+
+
+def test_texts_get_the_same_probabilities_without_perron(pipeline, folder):
+    found = run_folder(folder, TEXTS)["probabilities"]
+    np.testing.assert_allclose(found, pipeline.predict_proba(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", "bad", "the film was good"])
+def test_a_text_alone_is_as_in_a_batch(folder, text):
+    alone, among = run_folder(folder, [text]), run_folder(folder, [text, *TEXTS])
+    for name in alone:
+        width = alone[name].shape[1]
+        np.testing.assert_allclose(alone[name], among[name][:1, :width], atol=1e-6)
+
+
+def test_weights_sum_to_one_and_are_zero_without_words(pipeline, folder):
+    weights = run_folder(folder, TEXTS)["weights"]
+    words = [len(row["ids"]) for row in pipeline.word_ids.rows(TEXTS)]
+    expected = [float(count > 0) for count in words]
+    np.testing.assert_allclose(weights.sum(1), expected, atol=1e-6)
+    np.testing.assert_array_equal((weights > 0).sum(1), words)
+
+
+def test_the_graph_has_no_length_of_its_own(folder):
+    graph = onnx.load(folder / "model.onnx").graph
+    axes = [
+        [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim]
+        for i in graph.input
+    ]
+    assert axes == [["batch", "words"], ["batch"]]
+    operators = [node.op_type for node in graph.node]
+    assert operators.count("LSTM") == 2
+    assert operators.count("Loop") == 2
+    assert all(node.domain == "" for node in graph.node)
+
+
+def test_the_description_says_how_to_use_it(folder):
+    told = json.loads((folder / "export.json").read_text())
+    assert told["format"] == "perron-export-1"
+    assert told["labels"] == ["bad", "fair", "good"]
+    assert told["inputs"] == {
+        "ids": "int64[batch, words]",
+        "lengths": "int64[batch]",
+    }
+    assert told["outputs"]["weights"] == "float32[batch, words]"
+    assert told["largest_difference"] < 1e-6
+    assert not list(folder.parent.glob(".*"))
+
+
+@pytest.mark.parametrize(("kind", "aggregator", "encoder"), QUICK)
+def test_kinds_and_encoders_are_exported(kind, aggregator, encoder, tmp_path):
+    assert onnx_difference(tmp_path, kind, aggregator, encoder) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "aggregator", "encoder"), ALL)
+def test_every_model_is_exported(kind, aggregator, encoder, tmp_path):
+    assert onnx_difference(tmp_path, kind, aggregator, encoder) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_programs_of_torch_are_exported(kind, tmp_path):
+    for name in AGGREGATORS:
+        made = export_torch(small_model(kind, name, "bilstm"), tmp_path / name)
+        assert made.difference < 1e-6
+
+
+def test_pairs_get_the_same_probabilities_without_perron(tmp_path):
+    pipeline = small_pipeline("pair", "mean", "none")
+    export_onnx(pipeline, tmp_path / "pair")
+    found = run_folder(tmp_path / "pair", TEXTS, OTHERS)["probabilities"]
+    wanted = pipeline.predict_proba(TEXTS, OTHERS)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_program_of_torch_takes_any_length(pipeline, tmp_path):
+    export_torch(pipeline, tmp_path / "program")
+    program = torch.export.load(tmp_path / "program" / "model.pt2").module()
+    ids = torch.tensor([row["ids"] for row in pipeline.word_ids.rows(["bad"])])
+    found = program(ids=ids, lengths=torch.tensor([1]))["probabilities"]
+    np.testing.assert_allclose(found, pipeline.predict_proba(["bad"]), atol=1e-6)
+
+
+def test_a_wrong_file_is_not_left_behind(tmp_path, monkeypatch):
+    wrong = operators._STATIONARY.replace("Div (into, divisor)", "Mul (into, divisor)")
+    monkeypatch.setattr(operators, "_STATIONARY", wrong)
+    with pytest.raises(DataError, match=r"differs by .* nothing was written"):
+        export_onnx(small_model("text", "centrality", "none"), tmp_path / "wrong")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_something_in_it_is_refused_unless_replaced(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "export.json").write_text("old")
+    (tmp_path / "mine.txt").write_text("mine")
+    model = small_model("text", "mean", "none")
+    with pytest.raises(DataError, match="has something in it"):
+        export_onnx(model, tmp_path)
+    assert (tmp_path / "export.json").read_text() == "old"
+
+    # Writing itself is tested above.
+    monkeypatch.setattr(write, "_saved", lambda save, module, path: path.touch() or {})
+    monkeypatch.setattr(write, "onnx_runner", lambda path: None)
+    monkeypatch.setattr(write, "largest_difference", lambda module, run: 0.0)
+    made = export_onnx(model, tmp_path, replace=True)
+    assert [path.name for path in made.files] == ["model.onnx", "export.json"]
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path):
+    model = small_model("text", "centrality", "none")
+    with pytest.raises(ValueError, match="opset must be from 18 to 23"):
+        export_onnx(model, tmp_path / "a", opset=7)
+    model.aggregator.solver = PowerSettings()
+    with pytest.raises(ValueError, match="the power method stops when it is done"):
+        export_onnx(model, tmp_path / "a")
+    assert not list(tmp_path.iterdir())

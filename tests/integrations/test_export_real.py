@@ -1,0 +1,47 @@
+"""The exported classifier on the sentences of SST-2's test set."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from integrations.exports import run_folder
+from models.small import small_config
+
+from perron import Pipeline
+from perron.data.ids import WordIds
+from perron.data.words import UNKNOWN, WordTokenizer
+from perron.integrations.export import export_onnx
+from perron.models import build_model
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    if "PERRON_DATA" not in os.environ:
+        pytest.skip("PERRON_DATA is not set: it names the folder of the real datasets")
+    path = Path(os.environ["PERRON_DATA"], "sst/lines/stsa.binary.test")
+    return [line.partition(" ")[2] for line in path.read_text().splitlines()]
+
+
+def test_real_sentences_get_the_same_probabilities(sentences, tmp_path):
+    words = sorted({word for sentence in sentences for word in sentence.split()})
+    tokenizer = WordTokenizer.of_words([UNKNOWN, *words], "lower")
+    config = small_config("text", "centrality", "bilstm", vocabulary=len(words) + 1)
+    torch.manual_seed(0)
+    model = build_model(config.model_copy(update={"max_words": 50}))
+    with torch.no_grad():  # so that texts and weights differ by more than rounding
+        model.head.layers[1].weight.mul_(8)
+        model.aggregator.connectivity.score.mul_(30)
+    pipeline = Pipeline(model, WordIds(tokenizer, "text", 50, 40))
+    export_onnx(pipeline, tmp_path / "onnx")
+
+    texts = [*sentences, "", "good"]
+    assert len(sentences) == 1821
+    found = [
+        run_folder(tmp_path / "onnx", texts[begin : begin + 256])["probabilities"]
+        for begin in range(0, len(texts), 256)
+    ]
+    wanted = pipeline.predict_proba(texts)
+    assert wanted.std(0).min() > 0.01
+    np.testing.assert_allclose(np.concatenate(found), wanted, atol=1e-5)

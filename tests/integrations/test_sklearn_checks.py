@@ -1,0 +1,85 @@
+"""scikit-learn's own checks of estimators, as far as they apply to texts."""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+from integrations.rows_as_texts import SMALL, RowClassifier, RowVectorizer
+from sklearn.exceptions import SkipTestWarning
+from sklearn.utils.estimator_checks import (
+    check_estimator,
+    estimator_checks_generator,
+)
+
+from perron.sklearn import CentralityClassifier, CentralityVectorizer
+
+PAGE = Path(__file__).parents[2] / "docs" / "scikit_learn.md"
+
+NO_COLUMNS = "texts have no columns to count"
+NO_NUMBERS = "it is about numbers in X; a row that is no string is refused"
+NOT_APPLICABLE = {
+    "check_n_features_in": NO_COLUMNS,
+    "check_n_features_in_after_fitting": NO_COLUMNS,
+    "check_complex_data": NO_NUMBERS,
+    "check_dtype_object": NO_NUMBERS,
+    "check_estimators_nan_inf": NO_NUMBERS,
+    "check_estimators_empty_data_messages": (
+        "a row without columns is an empty text, which is legal; no rows at all are "
+        "refused"
+    ),
+    "check_fit2d_predict1d": (
+        "one dimension is what texts have; numbers in it are refused, with another "
+        "message"
+    ),
+    "check_sample_weight_equivalence_on_dense_data": (
+        "training goes through random batches: a text twice is not one of double weight"
+    ),
+    "check_methods_sample_order_invariance": (
+        "it allows 1e-9, but the last bits of float32 depend on a text's neighbours in "
+        "the batch"
+    ),
+}
+
+
+def checks():
+    for kind in (RowClassifier, RowVectorizer):
+        estimator = kind(**SMALL, early_stopping=False)
+        for prepared, check in estimator_checks_generator(estimator):
+            name = getattr(check, "func", check).__name__
+            options = getattr(check, "keywords", {})
+            words = [name, *(str(value) for value in options.values())]
+            yield pytest.param(
+                prepared, check, name, id=f"{kind.__name__}-{'-'.join(words)}"
+            )
+
+
+CHECKS = list(checks())
+
+
+@pytest.mark.parametrize(("estimator", "check", "name"), CHECKS)
+def test_scikit_learns_check_passes(estimator, check, name):
+    if name == "check_class_weight_classifiers":
+        estimator.set_params(early_stopping=True)  # or it trains a thousand epochs
+    if name not in NOT_APPLICABLE:
+        check(estimator)
+    elif name != "check_methods_sample_order_invariance":  # it may pass, by chance
+        with pytest.raises((AssertionError, ValueError, TypeError)):
+            check(estimator)
+
+
+def test_every_exception_is_a_check_that_is_run():
+    assert set(NOT_APPLICABLE) <= {parameters.values[2] for parameters in CHECKS}
+
+
+def test_the_page_lists_the_exceptions_with_their_reasons():
+    rows = re.findall(r"^\| `(check_\w+)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    assert dict(rows) == NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("kind", [CentralityClassifier, CentralityVectorizer])
+def test_scikit_learn_itself_leaves_estimators_of_texts_alone(kind):
+    with warnings.catch_warnings(record=True, action="always") as told:
+        done = check_estimator(kind())
+    assert [check["check_name"] for check in done] == ["check_estimator_cloneable"]
+    assert {warning.category for warning in told} == {SkipTestWarning}

@@ -1,0 +1,76 @@
+"""Pickles hold plain data, and come back the same."""
+
+import copy
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from integrations.opinions import QUICK, opinions
+
+from perron.sklearn import CentralityClassifier, CentralityVectorizer
+
+TEXTS, LABELS = opinions(40)
+PLAIN = (str, bytes, int, float, bool, type(None))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    model = CentralityClassifier(**QUICK | {"max_iter": 2, "encoder": "bilstm"})
+    return model.fit(TEXTS, LABELS)
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
+@pytest.mark.parametrize("kind", [CentralityClassifier, CentralityVectorizer])
+def test_the_state_is_plain_data(kind, fitted):
+    state = kind(**QUICK).set_params(max_iter=1).fit(TEXTS, LABELS).__getstate__()
+    for leaf in leaves(state):
+        assert type(leaf) in PLAIN or type(leaf) is np.ndarray, leaf
+        if isinstance(leaf, np.ndarray):
+            assert leaf.dtype != object
+    assert set(state["pipeline_"]) == {"name", "config", "tokenizer", "weights"}
+    assert b"torch" not in pickle.dumps(fitted)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda model, folder: pickle.loads(pickle.dumps(model)),
+        lambda model, folder: copy.deepcopy(model),
+        lambda model, folder: joblib.load(joblib.dump(model, folder / "model")[0]),
+    ],
+    ids=["pickle", "deepcopy", "joblib"],
+)
+def test_a_copy_is_the_same(fitted, copied, tmp_path):
+    chance = torch.get_rng_state()
+    again = copied(fitted, tmp_path)
+    assert torch.equal(torch.get_rng_state(), chance)
+    assert again.get_params() == fitted.get_params()
+    assert (again.predict_proba(TEXTS) == fitted.predict_proba(TEXTS)).all()
+    assert again.loss_curve_ == fitted.loss_curve_
+    assert again.vocabulary_ == fitted.vocabulary_
+    found, wanted = (m.pipeline_.explain(TEXTS[0]) for m in (again, fitted))
+    assert found.words[0].weights == wanted.words[0].weights
+
+
+def test_an_estimator_that_is_not_fitted_can_be_pickled():
+    model = CentralityVectorizer(heads=3)
+    assert pickle.loads(pickle.dumps(model)).get_params() == model.get_params()
+
+
+def test_a_copy_goes_on_by_itself(fitted):
+    again = copy.deepcopy(fitted).set_params(warm_start=True)
+    before = fitted.predict_proba(TEXTS)
+    again.fit(TEXTS, LABELS)
+    assert (fitted.predict_proba(TEXTS) == before).all()
+    assert (again.predict_proba(TEXTS) != before).any()

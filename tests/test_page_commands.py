@@ -1,0 +1,152 @@
+"""Commands that README and docs show exist, and take the options that are given."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import typer
+from pages import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, commands_of
+
+from perron.cli.app import app
+from perron.training import read_recipe, recipe_names, recipe_table
+
+# Few, and each with a reason that a reader would accept.
+EXCUSES = {
+    "docs/hugging_face.md": ["fetches a model from the hub", "writes to the hub"],
+    "docs/scale.md": [
+        "starts Ray, as examples/ray_corpus.py does",
+        "needs pyspark and Java; examples/spark_udf.py is run by make spark",
+    ],
+    "docs/training.md": ["a synopsis"],
+    "docs/tutorials/own_model.md": [
+        "compiles for a minute; tests/plain/compile_pools.py does the same"
+    ],
+    "docs/tutorials/sentence_embeddings.md": [
+        "two more processes that import everything; the tests do it"
+    ],
+}
+
+
+def with_doctests():
+    """Return the modules that have examples in their docstrings."""
+    paths = sorted((ROOT / "src").rglob("*.py"))
+    return [
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        for path in paths
+        if ">>> " in path.read_text(encoding="utf-8")
+    ]
+
+
+def check(words):
+    """Check a command as far as that can be done without running it."""
+    while words and re.match(r"\w+=", words[0]):
+        words = words[1:]
+    if "perron" in words[:1]:
+        check_perron(words[1:])
+    elif "-m" in words and words[words.index("-m") + 1 :][:1] == ["perron"]:
+        check_perron(words[words.index("-m") + 2 :])
+    elif words[:1] == ["make"]:
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+        assert words[1] in targets
+    elif words[:1] == ["curl"]:
+        address = next(
+            each for each in words[1:] if "/" in each and each[0] not in "{A"
+        )
+        path = re.sub(r"^(https?://)?[^/]*", "", address)
+        sources = (ROOT / "src" / "perron" / "web").glob("*.py")
+        assert any(f'"{path}"' in source.read_text() for source in sources), path
+    elif words[:2] == ["pip", "install"]:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        for extras in re.findall(r"\[(.+?)\]", " ".join(words)):
+            assert {*extras.split(",")} <= {*project["optional-dependencies"]}
+    elif words[:1] == ["python"] and words[1].endswith(".py"):
+        assert (ROOT / words[1]).exists()
+
+
+def problem(words):
+    """Return what is wrong with a command; each has an exception of its own."""
+    try:
+        check(words)
+    except Exception as error:
+        return repr(error)
+    return None
+
+
+def check_perron(words):
+    """Parse a command as it would be parsed, but do not run it."""
+    group = typer.main.get_command(app)
+    context = group.make_context("perron", list(words))
+    rest = [*context._protected_args, *context.args]
+    name, command, rest = group.resolve_command(context, rest)
+    if hasattr(command, "commands"):
+        context = command.make_context(name, rest, parent=context)
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = command.resolve_command(context, rest)
+    given = command.make_context(name, rest, parent=context).params
+    if given.get("recipe") in recipe_names() and not given.get("data"):
+        read_recipe(recipe_table(given["recipe"]), given.get("set_") or ())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_on_a_page_exist_and_take_these_options(page):
+    for block in blocks_of(page):
+        if block.kind in (*SHOWN, "bash") and not block.excuse:
+            for words in commands_of(block):
+                assert problem(words) is None, f"{page}:{block.line}: {words}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "perron train --dada reviews.csv",
+        "perron trian sst2",
+        "perron train sst2 --set training.learning=1",
+        "perron serve runs/demo --port many",
+        "perron data stat",
+        "torchrun --nproc_per_node 2 -m perron train sst2 --fast",
+        "make demonstration",
+        "curl -s localhost:8000/v2/predict",
+        "pip install 'perron[everything]'",
+        "python examples/no_such.py",
+    ],
+)
+def test_a_wrong_command_would_be_noticed(command):
+    (words,) = commands_of(Block("bash", 1, command))
+    assert problem(words) is not None
+
+
+def test_few_blocks_are_excused_and_all_have_a_reason():
+    found = {
+        page: [block.excuse for block in blocks_of(page) if block.excuse]
+        for page in PAGES
+    }
+    assert {page: excuses for page, excuses in found.items() if excuses} == EXCUSES
+
+
+def test_every_excuse_belongs_to_a_block():
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        excused = [block for block in blocks_of(page) if block.excuse]
+        assert text.count("<!-- not run") == len(excused), page
+
+
+@pytest.mark.parametrize("module", with_doctests())
+def test_the_code_in_docstrings_runs_and_gives_what_they_say(module, tmp_path):
+    """In a process of its own, as users have it: nothing checks its types there."""
+    code = f"import doctest, {module}; assert not doctest.testmod({module}).failed"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_pages_are_read_as_they_are_meant():
+    kinds = {block.kind for page in PAGES for block in blocks_of(page)}
+    assert {*RUN, "indented", "text"} <= kinds
+    assert "" not in kinds, "a fence needs a language"
+    tutorial = blocks_of("docs/tutorials/own_csv.md")
+    assert tutorial[0].code.startswith("import csv")
+    assert "228" in tutorial[1].printed
+    assert blocks_of("docs/training.md")[0].excuse == "a synopsis"
