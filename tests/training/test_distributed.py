@@ -23,10 +23,11 @@ ONE_MACHINE = [
     *("torch.distributed.run", "--nproc_per_node=2", "--master_port={port}", "-m"),
     "perron",
 ]
-# As docs/scale.md has it, but for both machines being this one.
+# As docs/scale.md has it, but for both machines being this one. (Without --multi_gpu,
+# and with --cpu, accelerate starts single processes that know nothing of each other.)
 TWO_MACHINES = [
     "accelerate.commands.launch",
-    *("--cpu", "--num_machines=2", "--num_processes=2", "--machine_rank={rank}"),
+    *("--multi_gpu", "--num_machines=2", "--num_processes=2", "--machine_rank={rank}"),
     *("--main_process_ip=127.0.0.1", "--main_process_port={port}"),
     str(Path(__file__).with_name("watch_reads.py")),
     ".",
@@ -68,7 +69,7 @@ def surroundings(tmp_path_factory):
             for rank in range(machines)
         ]
         told = [run.communicate(timeout=300) for run in runs]
-        assert [run.returncode for run in runs] == [0] * machines, told
+        assert [run.returncode for run in runs] == [0] * machines, "".join(map("".join, told))
         return "".join(out for out, _ in told)
 
     return folder, perron
