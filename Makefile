@@ -45,7 +45,8 @@ check: $(VENV)/.dev ## lint, formatting and types
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-BENCHMARKS = solver pair_scores pooling training_step length vectors serve page
+BENCHMARKS = solver pair_scores pooling training_step length vectors serve page \
+  inference exported_solver training_scale corpus
 
 bench: $(VENV)/.dev chromium ## run the benchmarks, write docs/benchmarks.md (a quarter of an hour)
 	$(RUN)/python benchmarks/import_time.py

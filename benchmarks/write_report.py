@@ -55,6 +55,7 @@ TABLES = {
         ["way", "texts/s", "ratio", "accuracy", "difference"],
     ),
     "exported_solver": (["graphs"], ["way", "entry"]),
+    "training_scale": ([], ["documents", "milliseconds", "documents/s"]),
     "page": ([], ["words", "kilobytes", "milliseconds", "all edges"]),
 }
 
@@ -63,7 +64,7 @@ STYLES |= {"seconds": ".2f", "MB/s": ".0f", "kept": ".0f", "above": ".0f"}
 STYLES |= dict.fromkeys(["texts/s", "direct", "alone", "HTTP"], ".0f")
 STYLES |= dict.fromkeys(["compute", "asking"], ".0f")
 STYLES |= {"p50": ".1f", "p99": ".1f", "batch": ".1f", "all edges": ".0f"}
-STYLES |= {"accuracy": ".1f"}
+STYLES |= {"accuracy": ".1f", "documents/s": ".1f"}
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#777777"]
 

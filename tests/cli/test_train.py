@@ -4,9 +4,11 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import pytest
 from cli.conftest import TINY
+from tiny_bert import write_tiny_bert
 
 from perron.cli import main
 from perron.training.settings import recipe_names
@@ -227,3 +229,29 @@ def test_a_missing_package_is_said_in_one_line(monkeypatch, capsys, texts):
         main()
     assert ended.value.code == 1
     assert "accelerate is missing" in capsys.readouterr().err
+
+
+def test_a_pretrained_encoder_is_one_option(perron, texts, tmp_path):
+    bert = write_tiny_bert(tmp_path / "bert")
+    out = tmp_path / "run"
+    options = ["--encoder", f"hf:{bert}", "--out", out, "--set", "text.max_words=30"]
+    told = perron("train", "--data", texts, *options)
+    assert told.status == 0, told.err
+    assert "pieces of words" in told.err
+    settings = tomllib.loads((out / "settings.toml").read_text())
+    assert settings["vectors"] == []
+    assert settings["training"]["encoder_learning_rate"] == 3e-5
+    told = perron("graph", out, "the unbelievable film")
+    assert "unbelievable" in told.out
+
+
+def test_another_encoder_is_one_option(perron, texts, tmp_path):
+    options = ["--encoder", "none", "--out", tmp_path / "run"]
+    asked = ["--set", "training.max_epochs=1", "--vectors", "none"]
+    told = perron("train", "--data", texts, *options, *asked)
+    assert "model: text, none, centrality" in told.err
+    told = perron(
+        "train", "--data", texts, "--encoder", "lstm", "--out", tmp_path / "x"
+    )
+    assert told.status == 2
+    assert "model.encoder" in told.err

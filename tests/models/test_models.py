@@ -228,3 +228,33 @@ def test_kind_chooses_the_class(kind, built):
     other = "pair" if kind == "text" else "text"
     with pytest.raises(ValueError, match=f"is for kind = '{kind}'.*'{other}'"):
         built(small_config(other))
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("aggregator", ["mean", "centrality"])
+def test_documents_padded_twice_are_what_they_are_flat(aggregator, encoder):
+    model = small_model("document", aggregator, encoder)
+    documents = [[3, 1], [], [4], [2, 2, 5]]  # words of each sentence
+    lengths = [words for document in documents for words in document]
+    ids = random_ids(lengths)
+    sentences = [len(document) for document in documents]
+    flat = model(ids, lengths=lengths, sentences=sentences)
+    padded = torch.full((4, 5, 6), 7)
+    mask = torch.zeros(4, 5, 6, dtype=torch.bool)
+    pieces = iter(ids.split(lengths))
+    for row, document in enumerate(documents):
+        for place, words in enumerate(document):
+            padded[row, place, :words] = next(pieces)
+            mask[row, place, :words] = True
+    twice = model(padded, mask)
+    torch.testing.assert_close(twice.logits, flat.logits)
+    torch.testing.assert_close(twice.vector, flat.vector)
+
+
+def test_documents_padded_twice_want_a_mask_and_nothing_else():
+    model = small_model("document")
+    ids = torch.zeros(2, 3, 4, dtype=torch.long)
+    with pytest.raises(ValueError, match="go with a mask"):
+        model(ids)
+    with pytest.raises(ValueError, match="how many sentences"):
+        model(ids[0], torch.ones(3, 4, dtype=torch.bool))

@@ -1,8 +1,9 @@
 import pytest
+from huggingface_hub import ModelCard
 from models.small import small_config
 
 from perron.models import ModelConfig, ModelSettings
-from perron.pipeline.card import model_card
+from perron.pipeline.card import Score, model_card
 
 
 def table(card):
@@ -33,3 +34,19 @@ def test_odd_labels_and_facts_do_not_break_the_table():
     facts = table(model_card(config, {"x|y": "line\nbreak"}))
     assert facts["classes"] == "a¦b, c d, ---"
     assert facts["x¦y"] == "line break"
+
+
+def test_the_hub_reads_the_scores_of_the_run():
+    scores = [Score("sst", "dev", 0.87654), Score("sst", "test", 0.85)]
+    card = model_card(small_config("text", "centrality", "bilstm"), {"seed": 3}, scores)
+    facts = table(card)
+    assert facts["dev accuracy"] == "87.7 %"
+    assert facts["test accuracy"] == "85.0 %"
+    assert facts["seed"] == "3"
+    read = ModelCard(card).data
+    assert [(r.dataset_split, r.metric_value) for r in read.eval_results] == [
+        ("dev", 0.8765),
+        ("test", 0.85),
+    ]
+    assert read.tags == ["perron", "centrality"]
+    assert read.pipeline_tag == "text-classification"

@@ -69,7 +69,9 @@ def surroundings(tmp_path_factory):
             for rank in range(machines)
         ]
         told = [run.communicate(timeout=300) for run in runs]
-        assert [run.returncode for run in runs] == [0] * machines, "".join(map("".join, told))
+        assert [run.returncode for run in runs] == [0] * machines, "".join(
+            map("".join, told)
+        )
         return "".join(out for out, _ in told)
 
     return folder, perron

@@ -6,18 +6,17 @@ from typing import Any, Literal, TypeVar
 from torch import Tensor
 
 try:
-    from pydantic import TypeAdapter, ValidationError
     from safetensors.torch import load_model
     from sentence_transformers.base.modules import Module
 
     from perron.models.parts import build_aggregator
-    from perron.models.settings import AggregatorSettings
+    from perron.models.settings import read_aggregator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{__name__} needs {error.name}: pip install 'perron[hf]'", name=error.name
     ) from error
 
-from perron.errors import DataError, SettingsError
+from perron.errors import DataError
 from perron.pooling import Pooled
 from perron.pooling.ragged import mask_of
 
@@ -51,7 +50,7 @@ class AggregatorPooling(Module):
         super().__init__()
         self.dim = dim
         self.include_prompt = include_prompt
-        self.settings = _checked(aggregator, options)
+        self.settings = read_aggregator({**options, "name": aggregator})
         self.pool = build_aggregator(self.settings, dim)
 
     def forward(self, features: MutableMapping[str, Any], **_: Any) -> Any:
@@ -176,16 +175,6 @@ class CentralityPooling(AggregatorPooling):
         config = super().get_config_dict()
         del config["aggregator"]
         return config
-
-
-def _checked(aggregator: str, options: dict[str, Any]) -> Any:
-    adapter: Any = TypeAdapter(AggregatorSettings)
-    try:
-        return adapter.validate_python({**options, "name": aggregator})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = first["loc"][-1] if first["loc"] else "aggregator"
-        raise SettingsError(f"{key}: {first['msg']}") from error
 
 
 def _prompt_length(features: Mapping[str, Any]) -> int:

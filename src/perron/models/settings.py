@@ -1,8 +1,19 @@
 """What a model is made of, as settings that a recipe or a saved model can hold."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from perron.errors import SettingsError
 
 
 class Settings(BaseModel):
@@ -146,6 +157,25 @@ AggregatorSettings = Annotated[
     Field(discriminator="name"),
     BeforeValidator(named),
 ]
+_AGGREGATOR: Any = TypeAdapter(AggregatorSettings)
+
+
+def read_aggregator(given: str | Mapping[str, Any]) -> Any:
+    """Return the `AggregatorSettings` for a name, or for a name and settings.
+
+    Raises:
+        SettingsError: there is no such aggregator, or it has no such setting.
+    """
+    try:
+        return _AGGREGATOR.validate_python(
+            given if isinstance(given, str) else dict(given)
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in ("aggregator", *first["loc"]))
+        raise SettingsError(f"{key}: {first['msg']}") from error
+
+
 Kind = Literal["text", "document", "pair"]
 
 

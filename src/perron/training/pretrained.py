@@ -37,6 +37,11 @@ class Pretrained:
         """Of its subwords, (V, E)."""
         return self.weights.vectors
 
+    @property
+    def width(self) -> int:
+        """Of the vectors."""
+        return int(self.vectors.shape[1])
+
     def fill(self, classifier: Classifier) -> None:
         """Put the weights into a classifier that was built for them."""
         self.weights.fill(classifier, self.config)

@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
+from perron.data.lexicon import VectorProgress
 from perron.errors import SettingsError
 from perron.files import locked, make_folder, remove_parts, write_whole
 from perron.models import Classifier
@@ -20,7 +21,7 @@ from perron.training.checkpoints import CHECKPOINT, best_path, remove_other_best
 from perron.training.curves import draw_curves
 from perron.training.evaluation import evaluate
 from perron.training.loop import Loop
-from perron.training.prepare import Prepared, VectorProgress, prepare, with_width
+from perron.training.prepare import Prepared, prepare, with_width
 from perron.training.schedule import Standing
 from perron.training.settings import Recipe, read_recipe, recipe_table
 from perron.training.watchers import Watcher, read_metrics

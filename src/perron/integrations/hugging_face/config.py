@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import TypeAdapter, ValidationError
 from transformers import PretrainedConfig
 
-from perron.models.settings import AggregatorSettings
-
-_AGGREGATOR: Any = TypeAdapter(AggregatorSettings)
+from perron.models.settings import read_aggregator
 
 
 class CentralityConfig(PretrainedConfig):
@@ -42,22 +39,5 @@ class CentralityConfig(PretrainedConfig):
         """
         super().__init__(**kwargs)
         self.encoder = None if encoder is None else dict(encoder)
-        self.aggregator = checked_aggregator(aggregator)
+        self.aggregator = read_aggregator(aggregator).model_dump(mode="json")
         self.classifier_dropout = classifier_dropout
-
-
-def checked_aggregator(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of an aggregator in full.
-
-    Raises:
-        ValueError: there is no such aggregator, or it has no such setting.
-    """
-    try:
-        settings = _AGGREGATOR.validate_python(
-            given if isinstance(given, str) else dict(given)
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in ("aggregator", *first["loc"]))
-        raise ValueError(f"{key}: {first['msg']}") from error
-    return dict(settings.model_dump(mode="json"))

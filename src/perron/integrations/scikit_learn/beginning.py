@@ -6,9 +6,8 @@ from itertools import islice
 import torch
 
 from perron.data.ids import WordIds
-from perron.data.vectors import embedding_matrix, read_vectors, wanted_words
-from perron.data.vocabulary import choose_vocabulary, count_words
-from perron.data.words import UNKNOWN, WordTokenizer
+from perron.data.lexicon import choose_lexicon
+from perron.data.vocabulary import count_words
 from perron.integrations.scikit_learn.parameters import Parameters
 from perron.models import ModelConfig, build_model
 from perron.pipeline import Pipeline
@@ -26,29 +25,18 @@ def new_pipeline(
     counts = count_words([texts], text.case)
     if parameters.max_vocabulary is not None:
         counts = dict(islice(counts.items(), parameters.max_vocabulary))
-    wanted = wanted_words(choose_vocabulary(counts, text.min_count)) - {UNKNOWN}
-    sources = [
-        read_vectors(name, wanted, first=text.vector_words)
-        for name in parameters.sources
-    ]
-    others = [word for table in sources for word in table.words[: text.vector_words]]
-    if text.case == "lower":
-        others = [word for word in others if word == word.lower()]
-    vocabulary = choose_vocabulary(counts, text.min_count, others)
-    width = sum(table.dim for table in sources) or None
+    lexicon = choose_lexicon(counts, text, parameters.sources)
     config = ModelConfig(
-        settings=parameters.model(width),
-        vocabulary=len(vocabulary),
+        settings=parameters.model(lexicon.width),
+        vocabulary=len(lexicon.words),
         labels=tuple(labels),
         max_words=text.max_words,
     )
     model = build_model(config)
-    if sources:
-        matrix, _ = embedding_matrix(vocabulary, sources, seed=seed)
-        model.embedding.set_vectors(torch.from_numpy(matrix))
-    tokenizer = WordTokenizer.of_words(vocabulary, text.case)
-    word_ids = WordIds(tokenizer, "text", text.max_words, config.max_sentences)
-    return Pipeline(model, word_ids)
+    if lexicon.sources:
+        model.embedding.set_vectors(torch.from_numpy(lexicon.matrix(seed)))
+    sizes = text.max_words, config.max_sentences
+    return Pipeline(model, WordIds(lexicon.tokenizer, "text", *sizes))
 
 
 def check_same_model(pipeline: Pipeline, parameters: Parameters) -> None:

@@ -84,7 +84,7 @@ def learn(
             train.examples.sizes, standing.batch_size, settings.seed, standing.epoch
         ):
             for group in optimiser.param_groups:
-                group["lr"] = learning_rate(standing.step, settings)
+                group["lr"] = group["rate"] * learning_rate(standing.step, settings)
             loss = _loss(model, train, rows, device)
             (loss / len(rows)).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
