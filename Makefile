@@ -25,7 +25,7 @@ test: $(VENV)/.dev chromium ## run the tests
 	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow and not spark" -rs $(ARGS)
 
 slow: $(VENV)/.dev chromium ## run the tests that take minutes
-	OMP_NUM_THREADS=1 $(RUN)/python -m pytest -m slow -rs $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "slow and not spark" -rs $(ARGS)
 
 spark: $(VENV)/.dev ## install pyspark and run its tests; needs Java 17
 	$(RUN)/python -m pip install -q -e '.[spark]'

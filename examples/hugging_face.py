@@ -27,11 +27,11 @@ from perron.data.settings import DataSettings
 from perron.integrations.hugging_face import CentralityForSequenceClassification
 
 OUT = Path("runs/hugging-face")
-TEXT = "An unbelievably witty screenplay, and not a dull minute in it."
+TEXT = "A gorgeous, unbelievably witty and moving film."
 
 
 def main() -> None:
-    """Train on 400 sentences, test on 200, save, and look at a sentence."""
+    """Train on 320 sentences, test on 200, save, and look at a sentence."""
     logging.disable_progress_bar()
     torch.manual_seed(0)
     encoder = minilm()
@@ -42,7 +42,7 @@ def main() -> None:
             dict(tokenizer(row["text"], truncation=True, max_length=48), label=label)
             for row, label in zip(part, part["label"], strict=True)
         ]
-        for part in (some(splits.train, 400), some(splits.test, 200))
+        for part in (some(splits.train, 320), some(splits.test, 200))
     )
     model = CentralityForSequenceClassification.from_encoder(
         encoder,
@@ -55,7 +55,7 @@ def main() -> None:
         TrainingArguments(
             str(OUT / "trainer"),
             num_train_epochs=2,
-            learning_rate=2e-4,
+            learning_rate=3e-4,
             per_device_train_batch_size=16,
             logging_steps=10,
             report_to=[],

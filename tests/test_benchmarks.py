@@ -11,10 +11,18 @@ CONCLUSIONS = {
     "solver": "than batched LU up to 50 words",
     "pooling": "`CentralityPool` takes at most",
     "length": "1024 words take",
+    "training_scale": "a gradient has",
 }
+QUICK = {"training_scale"}
 
 
-@pytest.mark.parametrize("name", CONCLUSIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in CONCLUSIONS
+    ],
+)
 def test_the_benchmark_prints_its_conclusions(name):
     command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", "--quick"]
     command += ["--budget", "0.1"]

@@ -160,6 +160,7 @@ def test_search_finds_a_class_when_the_site_is_opened_from_the_disk(site, browse
         tab.wait_for_url("**/*.html*")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_no_page_is_wider_than_a_phone(site, browser):
     with quiet_tab(browser, viewport={"width": 390, "height": 800}) as tab:

@@ -71,6 +71,7 @@ def test_a_text_has_the_same_vector_alone_and_in_a_batch(model):
     np.testing.assert_allclose(vectors, alone, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_vectors(model):
     vectors = model.encode(TEXTS, device=["cpu", "cpu"], chunk_size=2)
     np.testing.assert_allclose(vectors, model.encode(TEXTS), atol=1e-5)

@@ -48,6 +48,7 @@ def test_a_search_finds_the_better_parameters():
     assert search.predict(["a fine film", "a sour film"]).tolist() == ["good", "bad"]
 
 
+@pytest.mark.slow
 class TestInTwoProcesses:
     """Together, as the workers, which spend seconds on imports, are kept."""
 

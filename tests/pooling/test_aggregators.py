@@ -165,6 +165,7 @@ def test_l2_weights_have_unit_length():
     torch.testing.assert_close(pooled.weights.norm(dim=-1), torch.ones(2))
 
 
+@pytest.mark.slow
 def test_every_aggregator_compiles_whole():
     assert len(run_plain("compile_pools.py").split()) == 11
 

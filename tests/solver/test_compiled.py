@@ -113,6 +113,7 @@ def test_several_python_threads_may_call_at_once(four_threads):
             assert torch.equal(got, want)
 
 
+@pytest.mark.slow
 def test_it_works_where_no_cache_can_be_written():
     code = """
 import numba.core.caching, torch

@@ -127,6 +127,7 @@ def test_each_process_reads_its_part_of_the_training_texts(trained, surroundings
     assert all(len(rows) <= BATCH // 2 + 1 for rows in reads[1])
 
 
+@pytest.mark.slow
 def test_two_processes_compare(surroundings):
     folder, perron = surroundings
     options = ["--aggregators", "max mean", "--seeds", "1", "--out", "compared"]
