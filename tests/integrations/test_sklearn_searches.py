@@ -4,6 +4,7 @@ import threading
 from operator import methodcaller
 
 import numpy as np
+import pytest
 from integrations.opinions import QUICK, opinions
 from joblib import Parallel, delayed
 from sklearn.base import clone

@@ -76,7 +76,8 @@ class HuggingFaceEncoder(Encoder):
 
     def _marked(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Put the marks around each text, the last ones right behind its last word."""
-        texts, first, last = len(states), len(self.before), len(self.after)
+        # Not len(states), which would fix the number of texts in a traced graph.
+        texts, first, last = states.shape[0], len(self.before), len(self.after)
         before = self.before.to(states.dtype).expand(texts, -1, -1)
         room = states.new_zeros(texts, last, states.shape[-1])
         marked = torch.cat([before, states, room], 1)

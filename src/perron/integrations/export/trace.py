@@ -9,7 +9,11 @@ def trace(module: ExportModule) -> torch.export.ExportedProgram:
     """Return the module as a program of `torch.export`, with Perron's operators."""
     # Sizes 0 and 1 would be taken for constants.
     sizes = {"batch": 2, "words": 3, "pair_words": 4, "sentences": 5}
-    dims = {axis: torch.export.Dim(axis, min=1) for axis in sizes}
+    config = module.model.config
+    # A pretrained encoder has so many places and no more.
+    most = {} if config.pretrained is None else {"words": config.max_words}
+    most |= {"pair_words": most["words"]} if most else {}
+    dims = {axis: torch.export.Dim(axis, min=1, max=most.get(axis)) for axis in sizes}
     example, dynamic = {}, {}
     for name, axes in module.inputs.items():
         example[name] = torch.ones([sizes[axis] for axis in axes], dtype=torch.long)
