@@ -1,6 +1,6 @@
 """What does a step of the largest recipe compute, and what must processes exchange?
 
-The model of the recipe yelp2014 with the paper's vocabulary (49 600 words of width 300),
+The model of the recipe yelp2014 with the paper's vocabulary, 49 600 words of width 300,
 on documents of the paper's mean length: 10 sentences of 20 words. Measured with one
 thread: documents a second of a step of training at several batch sizes, the bytes of a
 gradient (what processes exchange at each step) and of a document's ids. docs/scale.md
@@ -65,7 +65,11 @@ def main() -> None:
     ways = {str(count): step(model, optimiser, count) for count in batches}
     seconds = interleaved_medians(ways, repeats=9, budget=report.budget)
     rows = [
-        {"documents": int(count), "milliseconds": 1000 * t, "documents/s": int(count) / t}
+        {
+            "documents": int(count),
+            "milliseconds": 1000 * t,
+            "documents/s": int(count) / t,
+        }
         for count, t in seconds.items()
     ]
     style = {"documents": "d", "milliseconds": ".0f", "documents/s": ".1f"}
