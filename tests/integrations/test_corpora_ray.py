@@ -153,7 +153,7 @@ def test_the_command_encodes_a_corpus(corpus, model, tmp_path, monkeypatch, caps
     want = perron.load(model).encode(table["text"].to_pylist())
     got = np.stack(table["my_vector"].to_numpy())
     np.testing.assert_allclose(got, want, atol=1e-5)
-    assert "(3 parts were there)" in command(monkeypatch, capsys, *encode)[2]
+    assert "(3 of them were there)" in command(monkeypatch, capsys, *encode)[2]
 
 
 @pytest.mark.slow

@@ -139,7 +139,16 @@ class TestMistakes:
     def test_no_such_model(self, table, monkeypatch):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         table["model"]["encoder"] = "hf:/nowhere/at-all"
-        self.refused(table, r"model\.encoder = 'hf:/nowhere/at-all': cannot be used")
+        where = r"model\.encoder = 'hf:/nowhere/at-all': "
+        self.refused(table, where + "there is no such folder")
+        table["model"]["encoder"] = "hf:./nowhere"
+        self.refused(table, "there is no such folder")
+        table["model"]["encoder"] = "hf:nowhere"
+        self.refused(table, "there is no such folder, and it cannot be used")
+
+    def test_a_folder_without_a_model(self, table, tmp_path):
+        table["model"]["encoder"] = f"hf:{tmp_path}"
+        self.refused(table, r"has no config\.json")
 
     def test_texts_longer_than_it_reads(self, table):
         table["text"] = {"max_words": 39}

@@ -23,7 +23,8 @@ def encode(
 ) -> None:
     """Turn texts into vectors: what the model pools, before its classifier.
 
-    Files of any size: they are read and written piece by piece.
+    Files of any size: they are read and written piece by piece. Rows come in the order
+    of the file, with the text; its other columns are kept by --engine ray alone.
 
     Examples:
 

@@ -70,8 +70,9 @@ class EngineProgress:
         there = outcome.pieces - outcome.computed
         speed = f", {self._speed(time.monotonic())}" if outcome.computed else ""
         say(
-            f"{outcome.rows:,} rows in {outcome.pieces:,} parts in {out}"
-            + (f" ({there:,} parts were there){speed}" if there else speed)
+            f"{outcome.rows:,} rows in {outcome.pieces:,} "
+            f"part{'s' * (outcome.pieces != 1)} in {out}"
+            + (f" ({there:,} of them were there){speed}" if there else speed)
         )
         if outcome.left_out:
             rows = "row" if outcome.left_out == 1 else "rows"

@@ -45,8 +45,10 @@ def predict(
     """Classify texts: the label and the probability of each class.
 
     Texts that are typed are answered for people, everything else as JSON lines, CSV or
-    Parquet. Files of any size: they are read and written piece by piece. For a pair
-    model, type texts two by two, or put a tab between them on standard input.
+    Parquet. Files of any size: they are read and written piece by piece. Rows come in
+    the order of the file, with the text; its other columns are kept by --engine ray
+    alone. For a pair model, type texts two by two, or put a tab between them on
+    standard input.
 
     Examples:
 

@@ -46,10 +46,13 @@ def stream(
     """Read, compute and write; never more than some texts at a time."""
     if format is not None and format not in FORMATS:
         raise SettingsError(f"--format {format}: is one of {', '.join(FORMATS)}")
-    bad = BadRows(skip_bad)
+    bad, count = BadRows(skip_bad), 0
     with writer(out, format) as output:
         for chunk in counted(source.chunks(bad), verb):
             output.write(compute(chunk))
+            count += len(chunk.texts)
+    if out is not None:
+        say(f"{count:,} row{'s' * (count != 1)} in {out}")
     say_skipped(bad)
 
 

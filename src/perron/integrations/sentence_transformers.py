@@ -58,6 +58,11 @@ class AggregatorPooling(Module):
         states = features.get("token_embeddings")
         if states is None:
             raise ValueError("no token_embeddings: this module follows a Transformer")
+        if states.shape[-1] != self.dim:
+            raise ValueError(
+                f"{type(self).__name__} was made for token embeddings of width "
+                f"{self.dim}, but they have {states.shape[-1]}: give that as dim"
+            )
         prompt = 0 if self.include_prompt else _prompt_length(features)
         if "cu_seq_lens_q" in features:
             pooled = self._pool_flat(states, features["cu_seq_lens_q"], prompt)
@@ -123,7 +128,14 @@ class AggregatorPooling(Module):
         if weights is None:
             where = f"{model_name_or_path}/{subfolder}".rstrip("/")
             raise DataError(f"has no {_WEIGHTS}: it was not saved completely", where)
-        module = cls(**cls.load_config(model_name_or_path, **place))
+        config = cls.load_config(model_name_or_path, **place)
+        if "dim" not in config:
+            raise DataError(
+                f"is no {cls.__name__}; its own folder inside that of the model is "
+                f"given as subfolder, for example '1_{cls.__name__}'",
+                f"{model_name_or_path}/{subfolder}".rstrip("/"),
+            )
+        module = cls(**config)
         load_model(module, weights)
         return module
 

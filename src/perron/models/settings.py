@@ -173,7 +173,18 @@ def read_aggregator(given: str | Mapping[str, Any]) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in ("aggregator", *first["loc"]))
-        raise SettingsError(f"{key}: {first['msg']}") from error
+        raise SettingsError(f"{key}: {what_is_wrong(first)}") from error
+
+
+def what_is_wrong(problem: Any) -> str:
+    """Say in words what pydantic found; ``problem`` is one of a ValidationError's."""
+    if problem["type"] == "extra_forbidden":
+        return "there is no such setting"
+    if problem["type"] != "union_tag_invalid":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    known = problem["ctx"]["expected_tags"]
+    hint = "; a model of transformers is hf:NAME" if "'hf'" in known else ""
+    return f"there is no {problem['ctx']['tag']!r}; there are {known}{hint}"
 
 
 Kind = Literal["text", "document", "pair"]

@@ -1,7 +1,9 @@
 """A model of `transformers` and its tokenizer, as an encoder to start from."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -63,13 +65,15 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
         raise SettingsError(
             f"{where}: needs {error.name}: pip install 'perron[hf]'"
         ) from error
+    _check_folder(name, where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         weights = PretrainedWeights(name)
     except (OSError, ValueError, RuntimeError) as error:
         # Only the first line tells what is wrong; the rest is about the library.
         problem = str(error).strip().splitlines()[0]
-        raise SettingsError(f"{where}: cannot be used: {problem}") from error
+        found = "" if Path(name).is_dir() else "there is no such folder, and it "
+        raise SettingsError(f"{where}: {found}cannot be used: {problem}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise SettingsError(
             f"{where}: its tokenizer has no tokenizer.json, so that it cannot tell "
@@ -83,6 +87,17 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
         config=weights.content, before=marks.before, after=marks.after
     )
     return Pretrained(subwords, config, weights)
+
+
+def _check_folder(name: str, where: str) -> None:
+    """Refuse what is no model's folder before the library takes it for a name."""
+    folder = Path(name)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise SettingsError(f"{where}: has no config.json: no model is in this folder")
+    if not folder.is_dir() and not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise SettingsError(f"{where}: there is no such folder")
+    if name.startswith((".", "/")) and not folder.is_dir():
+        raise SettingsError(f"{where}: there is no such folder")
 
 
 def _check_words(words: int, vectors: int, where: str) -> None:

@@ -18,6 +18,7 @@ from perron.models.settings import (
     ModelSettings,
     Settings,
     named,
+    what_is_wrong,
 )
 
 Positive = Annotated[float, Field(gt=0)]
@@ -77,7 +78,8 @@ class Recipe(Settings):
             return self
         if self.vectors:
             raise ValueError(
-                "vectors: the encoder hf has vectors of its own; set vectors = []"
+                "vectors: the encoder hf has vectors of its own; leave out --vectors, "
+                "or set vectors = []"
             )
         for key in ("case", "min_count", "vector_words"):
             if getattr(self.text, key) != TextSettings.model_fields[key].default:
@@ -172,9 +174,9 @@ def _explained(error: ValidationError, where: str) -> str:
         key = ".".join(str(part) for part in problem["loc"])
         given = problem.get("input")
         shown = "" if isinstance(given, Mapping | BaseException) else f" (is {given!r})"
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            message, shown = "there is no such setting", ""
+        message = what_is_wrong(problem)
+        if problem["type"] in ("extra_forbidden", "union_tag_invalid"):
+            shown = ""
         lines.append(
             f"{where}: {key}: {message}{shown}" if key else f"{where}: {message}"
         )

@@ -121,7 +121,7 @@ class TextMapper:
             if column.name in names:
                 raise ValueError(
                     f"there is a column {column.name!r} already: give the new columns "
-                    "a prefix, for example predicted_"
+                    "a prefix, for example predicted_ (--prefix predicted_)"
                 )
 
     def of_texts(self, texts: Iterable[str], pairs: Any = None) -> dict[str, Any]:

@@ -27,6 +27,9 @@ class Counts(NamedTuple):
     left_out: int
 
 
+_PARTS = "part-*.parquet"
+
+
 def part_name(number: int) -> str:
     """Return the name of a part; in the order of names, rows are as in the corpus."""
     return f"part-{number:07d}.parquet"
@@ -79,7 +82,7 @@ def claim(folder: Path, manifest: dict[str, Any]) -> None:
         SettingsError: it has parts of another run.
     """
     path = folder / MANIFEST
-    if not path.exists():
+    if not path.exists() or not any(folder.glob(_PARTS)):  # nothing is lost
         write_whole(path, json.dumps(manifest, indent=1).encode())
     elif (before := _read(path)) != manifest:
         raise SettingsError(
@@ -119,7 +122,7 @@ def _change(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 def missing(folder: Path, pieces: Collection[Piece]) -> list[Piece]:
     """Return the pieces that have no part yet. A part that has its name is whole."""
-    there = {path.name for path in folder.glob("part-*.parquet")}
+    there = {path.name for path in folder.glob(_PARTS)}
     return [piece for piece in pieces if part_name(piece.number) not in there]
 
 

@@ -6,7 +6,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from perron.data.ids import TextSettings
-from perron.models.settings import Count, ModelSettings, Settings, Share
+from perron.models.settings import (
+    Count,
+    ModelSettings,
+    Settings,
+    Share,
+    what_is_wrong,
+)
 from perron.training.settings import Positive, TrainingSettings
 
 Part = str | dict[str, Any]  # an encoder or an aggregator: its name or its settings
@@ -130,4 +136,6 @@ def _part(given: Part, defaults: Mapping[str, Mapping[str, Any]]) -> Part:
 def _explained(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(str(key) for key in first["loc"])
-    return f"{place}: {first['msg']} (is {first['input']!r})"
+    if first["type"] in ("union_tag_invalid", "extra_forbidden"):
+        return f"{place}: {what_is_wrong(first)}"
+    return f"{place}: {what_is_wrong(first)} (is {first['input']!r})"
