@@ -213,8 +213,8 @@ def test_centrality_pooling_is_the_aggregator_of_that_name(texts):
     ("name", "options", "problem"),
     [
         ("centralty", {}, "centralty.*'max'.*'centrality'"),
-        ("self-attention", {"heads": 2}, "heads: Extra inputs"),
-        ("mean", {"hidden": 50}, "hidden: Extra inputs"),
+        ("self-attention", {"heads": 2}, "heads: there is no such setting"),
+        ("mean", {"hidden": 50}, "hidden: there is no such setting"),
         ("centrality", {"hidden": 0}, "hidden: .*greater than or equal to 1"),
         ("centrality", {"connectivity": "mpl"}, "connectivity: .*'mlp'"),
     ],

@@ -132,7 +132,7 @@ def test_weights_of_no_use_are_refused(weights, of_class, message):
         ("max_vocabulary", 0, "max_vocabulary: "),
         ("vectors", 3, "vectors"),
         ("aggregator", "median", "aggregator: .*'median'.*'centrality'"),
-        ("encoder", {"name": "cnn", "depth": 3}, "encoder.cnn.depth: Extra"),
+        ("encoder", {"name": "cnn", "depth": 3}, "encoder.cnn.depth: there is no such"),
         ("encoder", {}, "encoder: "),
         ("encoder", "hf:some/model", "train it with perron train"),
         ("device", "abacus", "device: "),

@@ -84,7 +84,7 @@ REFUSED = {
     "training.batch_size=8": "batch_size_low = 16 is above batch_size = 8",
     "training.learning_rate=fast": "training.learning_rate: Input should be a valid n",
     "model.embedding.dropout=1": "model.embedding.dropout: Input should be less than 1",
-    "model.aggregator=maximum": "model.aggregator: Input tag 'maximum'",
+    "model.aggregator=maximum": "model.aggregator: there is no 'maximum'",
     "model.aggregator.rows=2": "rows: there is no such setting",
     "model.kind=pair": "model.kind = 'pair' and data.text_pair go together",
     "model.sentence_aggregator=max": "are for kind = 'document'",
