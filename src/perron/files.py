@@ -71,17 +71,21 @@ def remove_parts(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+class Busy(DataError):
+    """Another process is at work in a folder."""
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
     """Keep other processes out of a folder; the lock goes when its holder does."""
     try:
         import fcntl
     except ImportError:  # Windows has no such locks
         yield
         return
-    with (folder / ".lock").open("w") as file:
+    with (folder / name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DataError("another process is at work in it", folder) from error
+            raise Busy("another process is at work in it", folder) from error
         yield

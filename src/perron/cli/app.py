@@ -17,6 +17,7 @@ from perron.cli.graph import graph
 from perron.cli.info import info
 from perron.cli.predict import predict
 from perron.cli.serve import serve
+from perron.cli.study import study
 from perron.cli.train import train
 from perron.errors import PerronError, SettingsError
 
@@ -27,7 +28,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, evaluate, compare, predict, encode, graph, serve, export, info):
+COMMANDS = (
+    train,
+    evaluate,
+    compare,
+    study,
+    predict,
+    encode,
+    graph,
+    serve,
+    export,
+    info,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -57,3 +57,7 @@ Encoder = Annotated[
 ]
 Model = Annotated[Path, typer.Argument(help="Folder of a trained model; or hub:NAME.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only the result.")]
+Workers = Annotated[
+    int,
+    typer.Option(min=1, help="Processes that share the work, and the cores."),
+]

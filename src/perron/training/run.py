@@ -1,10 +1,11 @@
 """One training run in a folder of its own, from recipe to saved model."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from perron.pipeline import Pipeline, Score, model_card
 from perron.training.checkpoints import CHECKPOINT, best_path, remove_other_bests
 from perron.training.curves import draw_curves
 from perron.training.evaluation import evaluate
+from perron.training.graph_measures import measure_graphs
 from perron.training.loop import Loop
 from perron.training.prepare import Prepared, prepare, with_width
 from perron.training.schedule import Standing
@@ -45,6 +47,10 @@ class Result:
         texts_per_second: while training, the median of the epochs.
         epoch_seconds: of training, without evaluation, the median of the epochs.
         commonest: share of the commonest class in dev, the least to be better than.
+        parameters: how many numbers were learnt.
+        fingerprint: of the texts, labels and vocabulary.
+        graphs: what `GraphMeasure` says of the word graphs, on test data (dev where
+            there are none).
     """
 
     aggregator: str
@@ -56,6 +62,9 @@ class Result:
     texts_per_second: float
     epoch_seconds: float
     commonest: float
+    parameters: int = 0  # these three are missing in old results
+    fingerprint: str = ""
+    graphs: Sequence[Mapping[str, Any]] = ()
 
 
 def make_accelerator(precision: str) -> Accelerator:
@@ -204,7 +213,15 @@ def _finish(
         expected = prepared.test.labels
         np.savez(folder / PREDICTIONS, predicted=tested.predicted, expected=expected)
         accuracy = tested.accuracy
-    result = _result(prepared, folder, standing, accuracy)
+    measured = measure_graphs(
+        model, prepared.test or prepared.dev, accelerator.device
+    )
+    result = replace(
+        _result(prepared, folder, standing, accuracy),
+        parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        fingerprint=prepared.fingerprint,
+        graphs=[asdict(measure) for measure in measured],
+    )
     card = _card(prepared, model, result)
     Pipeline(model, prepared.word_ids, card=card).save_pretrained(folder)
     draw_curves(read_metrics(folder), folder / "curves.png")

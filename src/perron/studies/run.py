@@ -1,0 +1,174 @@
+"""Run what a study asks for; several processes may do so at once."""
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perron.errors import PerronError
+from perron.files import Busy, locked, make_folder
+from perron.studies.records import (
+    RECORD,
+    Record,
+    read_records,
+    record_of,
+    write_record,
+    write_records,
+)
+from perron.studies.settings import Study
+from perron.training.run import train
+from perron.training.settings import Recipe, read_recipe, recipe_table
+from perron.training.watchers import Watcher
+
+RECORDS = "records.jsonl"
+WAIT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a study."""
+
+    study: Study
+    variant: str
+    point: int
+    seed: int
+
+    @property
+    def command(self) -> str:
+        """What does this run alone."""
+        settings = self.study.overrides(self.variant, self.point, self.seed)
+        words = ["perron", "train", self.study.recipe]
+        words += [word for setting in settings for word in ("--set", setting)]
+        return shlex.join(words)
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        name = re.sub(r"[^\w.=-]+", "-", self.variant)
+        return f"{name}-point{self.point}-seed{self.seed}"
+
+    def recipe(self) -> Recipe:
+        """Return its settings."""
+        settings = self.study.overrides(self.variant, self.point, self.seed)
+        where = f"{self.study.title}, {self.variant}"
+        return read_recipe(recipe_table(self.study.recipe), settings, where)
+
+
+OnTrial = Callable[[Trial, int, int], Sequence[Watcher]]
+
+
+def run_study(
+    study: Study,
+    folder: Path,
+    *,
+    root: Path | None = None,
+    on_trial: OnTrial | None = None,
+) -> list[Record]:
+    """Return the records of all runs; those that are there are not run again.
+
+    A run that was stopped goes on. What another process is running is left to it and
+    waited for. The folder's records.jsonl stands for runs whose folders are gone.
+
+    Args:
+        study: what to run.
+        folder: holds a folder for each run, and records.jsonl.
+        root: folder of the datasets.
+        on_trial: told which run begins, how many are done and how many there are; gives
+            its watchers.
+    """
+    for trial in _all_trials(study):  # a mistake is told before hours have passed
+        trial.recipe()
+    make_folder(folder)
+    while todo := missing_trials(study, done := find_records(study, folder)):
+        if not _run_first_free(todo, len(done), folder, root, on_trial):
+            time.sleep(WAIT_SECONDS)
+    records = [done[trial.command] for trial in wanted_trials(study, done)]
+    write_records(folder / RECORDS, records)
+    return records
+
+
+def find_records(study: Study, folder: Path) -> dict[str, Record]:
+    """Return the records of runs that are done, by their commands."""
+    found = {record.command: record for record in read_records(folder / RECORDS)}
+    for trial in _all_trials(study):
+        for record in read_records(folder / trial.folder / RECORD):
+            if record.command == trial.command:
+                found[record.command] = record
+    return found
+
+
+def wanted_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
+    """Return the runs that belong to a study, as far as is known by now."""
+    chosen = {name: best_point(study, name, done) for name in study.variants}
+    tuning = [
+        Trial(study, name, point, 0)
+        for point in range(len(study.grid))
+        for name in study.variants
+    ]
+    others = [
+        Trial(study, name, point, seed)
+        for seed in range(1, max(map(study.seeds_of, study.variants)))
+        for name, point in chosen.items()
+        if point is not None and seed < study.seeds_of(name)
+    ]
+    return tuning + others
+
+
+def missing_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
+    """Return the runs that are not done."""
+    return [t for t in wanted_trials(study, done) if t.command not in done]
+
+
+def best_point(study: Study, variant: str, done: Mapping[str, Record]) -> int | None:
+    """Return the point of the grid that is best on dev; None if not all were run."""
+    found = [
+        done.get(Trial(study, variant, point, 0).command)
+        for point in range(len(study.grid))
+    ]
+    if any(record is None for record in found):
+        return None
+    dev = [record.dev for record in found if record is not None]
+    return dev.index(max(dev))  # of equals the first
+
+
+def _all_trials(study: Study) -> Iterator[Trial]:
+    for name in study.variants:
+        for point in range(len(study.grid)):
+            for seed in range(study.seeds_of(name)):
+                yield Trial(study, name, point, seed)
+
+
+def _run_first_free(
+    todo: Sequence[Trial],
+    done: int,
+    folder: Path,
+    root: Path | None,
+    on_trial: OnTrial | None,
+) -> bool:
+    """Do the first run that no other process is doing; return if there was one."""
+    for trial in todo:
+        place = folder / trial.folder
+        if (place / RECORD).exists():  # since we looked, or of other settings
+            if any(r.command == trial.command for r in read_records(place / RECORD)):
+                continue
+            raise PerronError(
+                f"{place}: is a run with other settings: {trial.command}. Choose "
+                "another folder with --out, or remove it"
+            )
+        make_folder(place)
+        try:
+            with locked(place, ".trial.lock"):
+                watchers = on_trial(trial, done, done + len(todo)) if on_trial else ()
+                result = train(
+                    trial.recipe(), place, root=root, resume=True, watchers=watchers
+                )
+                record = record_of(
+                    result, place, trial.command, trial.variant, trial.point
+                )
+                write_record(place, record)
+        except Busy:
+            continue
+        return True
+    return False

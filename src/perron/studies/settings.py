@@ -1,0 +1,97 @@
+"""A study: variants of a recipe, tuned alike and run with several seeds."""
+
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, model_validator
+
+from perron.errors import SettingsError
+from perron.models.settings import Count, Settings, what_is_wrong
+
+Overrides = tuple[str, ...]  # "training.seed=3", as for --set
+
+
+class Variant(Settings):
+    """One of the things compared."""
+
+    set: Overrides = ()
+    seeds: Count | None = None  # as many as the study says
+
+
+class Study(Settings):
+    """What is run.
+
+    Of each variant every point of the grid is run with seed 0, and the point that is
+    best on dev is run with the other seeds: so all variants are tuned with the same
+    effort, and none by its test data.
+    """
+
+    title: str
+    recipe: str
+    set: Overrides = ()  # for all runs
+    grid: Annotated[tuple[Overrides, ...], Field(min_length=1)] = ((),)
+    seeds: Count = 3
+    reference: str | None = None  # what the others are tested against; else the first
+    variants: Annotated[dict[str, Variant], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _reference_is_there(self) -> "Study":
+        if self.reference is not None and self.reference not in self.variants:
+            raise ValueError(f"reference: there is no variant {self.reference!r}")
+        return self
+
+    @property
+    def compared_with(self) -> str:
+        """The variant that the others are tested against."""
+        return self.reference or next(iter(self.variants))
+
+    def seeds_of(self, variant: str) -> int:
+        """Return how many runs a variant has."""
+        return self.variants[variant].seeds or self.seeds
+
+    def overrides(self, variant: str, point: int, seed: int) -> list[str]:
+        """Return what to set for one run."""
+        own = self.variants[variant].set
+        return [*self.set, *self.grid[point], *own, f"training.seed={seed}"]
+
+
+def study_names() -> list[str]:
+    """Return the names of the studies that come with the package."""
+    names = (Path(item.name) for item in _packaged().iterdir())
+    return sorted(name.stem for name in names if name.suffix == ".toml")
+
+
+def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
+    """Read a study that comes with the package, or a TOML file.
+
+    Args:
+        name: of either.
+        overrides: for all of its runs, after those of the study.
+    """
+    own = name in study_names()
+    path = _packaged() / f"{name}.toml" if own else Path(name)
+    if not path.is_file():
+        raise SettingsError(
+            f"no study {name!r}: give the path of a TOML file, or one of "
+            f"{', '.join(study_names())}"
+        )
+    try:
+        study = Study.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"{name}: {key}: {what_is_wrong(first)}") from error
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise SettingsError(f"{name}: is no TOML file ({error})") from error
+    variants = {
+        key: variant.model_copy(update={"set": (*variant.set, *overrides)})
+        for key, variant in study.variants.items()
+    }
+    return study.model_copy(update={"variants": variants})
+
+
+def _packaged() -> Path:
+    return Path(str(files("perron.recipes"))) / "studies"
