@@ -16,6 +16,7 @@ from perron.cli.export import export
 from perron.cli.graph import graph
 from perron.cli.info import info
 from perron.cli.predict import predict
+from perron.cli.reproduce import reproduce
 from perron.cli.serve import serve
 from perron.cli.study import study
 from perron.cli.train import train
@@ -33,6 +34,7 @@ COMMANDS = (
     evaluate,
     compare,
     study,
+    reproduce,
     predict,
     encode,
     graph,

@@ -1,6 +1,7 @@
 """``perron evaluate``: how good a saved model is."""
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -32,6 +33,10 @@ def evaluate(
 ) -> None:
     """Test a model: accuracy, loss, and precision, recall and F1 of each class.
 
+    Of word graphs also: how much an edge into a word depends on the word that it comes
+    from (standard deviation over mean), and the second largest eigenvalue. Where both
+    are near zero, every word has the same opinion, and centrality is self-attention.
+
     Examples:
 
         perron evaluate runs/demo
@@ -43,6 +48,7 @@ def evaluate(
     from perron.cli.choose import Asked, check_options, data_table
     from perron.pipeline import load
     from perron.training.evaluation import evaluate as run_evaluation
+    from perron.training.graph_measures import measure_graphs
     from perron.training.held_out import held_out_examples, other_examples
 
     asked = Asked(
@@ -64,6 +70,7 @@ def evaluate(
     if not len(examples):
         raise SettingsError("there is nothing to test on")
     found = run_evaluation(pipeline.model, examples)
+    measured = measure_graphs(pipeline.model, examples)
     report = sklearn.metrics.classification_report(
         examples.labels,
         found.predicted,
@@ -78,6 +85,7 @@ def evaluate(
         "loss": found.loss,
         "macro_f1": report["macro avg"]["f1-score"],
         "classes": {name: report[name] for name in pipeline.labels},
+        "graphs": [asdict(measure) for measure in measured],
     }
     if as_json:
         typer.echo(json.dumps(summary))
@@ -94,3 +102,9 @@ def evaluate(
         ]
         table_.add_row(name, f"{row['support']:.0f}", *shares)
     results.print(table_)
+    for measure in measured:
+        results.print(
+            f"graphs of {measure.level}: context dependence "
+            f"{100 * measure.context_dependence:.1f} %, |λ₂| "
+            f"{measure.second_eigenvalue:.3f} (means of {measure.texts:,})"
+        )

@@ -40,8 +40,10 @@ def study(
         perron study mine.toml --out runs/mine
     """
     from perron.cli.workers import share_work
+    from perron.files import write_whole
     from perron.studies import read_study, run_study
-    from perron.studies.summary import COLUMNS, csv_of, markdown, summarise
+    from perron.studies.summary import COLUMNS, csv_rows, markdown, summarise
+    from perron.tables import csv_bytes
 
     overrides = [*vector_overrides(vectors), *(set_ or ())]
     asked = read_study(name, overrides)
@@ -55,8 +57,8 @@ def study(
         on_trial=None if quiet else tell_trial,
     )
     lines = summarise(asked, records)
-    (folder / "study.md").write_text(markdown(asked, lines), encoding="utf-8")
-    (folder / "runs.csv").write_text(csv_of(records), encoding="utf-8")
+    write_whole(folder / "study.md", markdown(asked, lines).encode())
+    write_whole(folder / "runs.csv", csv_bytes(csv_rows(records)))
     table = Table(*COLUMNS, title=asked.title)
     for line in lines:
         table.add_row(*line.cells())

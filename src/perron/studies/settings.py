@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -67,10 +67,27 @@ def study_names() -> list[str]:
 def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
     """Read a study that comes with the package, or a TOML file.
 
+    A file may say ``like = NAME``: what it does not say itself is then as in that one.
+
     Args:
         name: of either.
         overrides: for all of its runs, after those of the study.
     """
+    try:
+        study = Study.model_validate(_table(name))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"{name}: {key}: {what_is_wrong(first)}") from error
+    variants = {
+        key: variant.model_copy(update={"set": (*variant.set, *overrides)})
+        for key, variant in study.variants.items()
+    }
+    return study.model_copy(update={"variants": variants})
+
+
+def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return what a study's file says, on top of what the one that it is like says."""
     own = name in study_names()
     path = _packaged() / f"{name}.toml" if own else Path(name)
     if not path.is_file():
@@ -79,18 +96,15 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
             f"{', '.join(study_names())}"
         )
     try:
-        study = Study.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"{name}: {key}: {what_is_wrong(first)}") from error
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # no TOML, or no UTF-8
         raise SettingsError(f"{name}: is no TOML file ({error})") from error
-    variants = {
-        key: variant.model_copy(update={"set": (*variant.set, *overrides)})
-        for key, variant in study.variants.items()
-    }
-    return study.model_copy(update={"variants": variants})
+    like = table.pop("like", None)
+    if like is None:
+        return table
+    if like in (*seen, name):
+        raise SettingsError(f"{name}: like: {like} is like this one itself")
+    return {**_table(str(like), (*seen, name)), **table}
 
 
 def _packaged() -> Path:

@@ -1,7 +1,5 @@
 """What a study found: a line for each variant, as Markdown and CSV."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +8,7 @@ import numpy as np
 from perron.errors import DataError
 from perron.studies.records import Record
 from perron.studies.settings import Study
+from perron.tables import markdown_table
 from perron.training.significance import paired_p_value
 
 COLUMNS = (
@@ -19,7 +18,7 @@ COLUMNS = (
     "test",
     "p",
     "context",
-    "|λ₂|",
+    "λ₂",
     "parameters",
     "s/epoch",
     "chosen",
@@ -28,8 +27,9 @@ LEGEND = (
     "dev and test: accuracy in per cent, mean ± standard deviation over the seeds; p: "
     "of the difference in test accuracy to {reference}, paired by test example "
     "(permutation test, the seeds that both have); context: how much an edge into a "
-    "word depends on the word it comes from; |λ₂|: second eigenvalue of the graph (for "
-    "both, 0 is self-attention); chosen: of the grid, by dev accuracy with seed 0."
+    "word depends on the word it comes from; λ₂: second largest size of an eigenvalue "
+    "of the graph (for both, 0 is self-attention); chosen: of the grid, by dev "
+    "accuracy with seed 0."
 )
 
 
@@ -155,21 +155,18 @@ def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float:
 
 def markdown(study: Study, lines: Sequence[Line]) -> str:
     """Return a Markdown table, and what its columns mean."""
-    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(line.cells() for line in lines)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    table = markdown_table(COLUMNS, [line.cells() for line in lines])
     return f"{table}\n\n{LEGEND.format(reference=study.compared_with)}\n"
 
 
-def csv_of(records: Sequence[Record]) -> str:
+def csv_rows(records: Sequence[Record]) -> list[list[str]]:
     """Return a row for each run, with what it takes to get its numbers again."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = ("variant", "point", "seed", "dev", "test", "epochs", "best_epoch")
     names += ("parameters", "epoch_seconds", "commit", "data", "command")
     graph = ("context_dependence", "second_eigenvalue")
-    writer.writerow([*names, *graph])
+    rows = [[*names, *graph]]
     for record in records:
         measured = [[f"{level[name]:.4f}" for level in record.graphs] for name in graph]
-        own = [getattr(record, name) for name in names]
-        writer.writerow([*own, *(" ".join(values) for values in measured)])
-    return text.getvalue()
+        own = [str(getattr(record, name)) for name in names]
+        rows.append([*own, *(" ".join(values) for values in measured)])
+    return rows

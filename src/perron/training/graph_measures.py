@@ -32,8 +32,8 @@ class GraphMeasure:
         level: what is pooled.
         texts: that were looked at, with two words or more.
         context_dependence: how much an edge into a word depends on where it comes from:
-            the standard deviation of A_ij over the sources j, divided by their mean,
-            averaged over the words i.
+            the standard deviation of A_ij over the sources j as a share of their mean,
+            averaged over the words i, each with the weight of that mean.
         second_eigenvalue: the second largest |λ| of A. The largest is 1.
     """
 
@@ -85,17 +85,15 @@ def _spread(examples: Examples, most: int) -> Iterator[Any]:
 def _measured(edges: Float[Tensor, "b h n n"]) -> np.ndarray:
     """Return both numbers for each text and head of two words or more."""
     graphs = edges.flatten(0, 1).double().cpu()
-    words = graphs.sum(-2) > 0.5  # columns of words sum to one, those of padding to 0
-    counts = words.sum(-1)
-    graphs, words, counts = (x[counts > 1] for x in (graphs, words, counts))
+    counts = (graphs.sum(-2) > 0.5).sum(-1)  # columns of words sum to one
+    graphs, counts = graphs[counts > 1], counts[counts > 1]
     if not len(graphs):
         return np.empty((0, 2))
     # Over j; entries of padding are zero, and so add nothing to the sums.
     number = counts[:, None]
     mean = graphs.sum(-1) / number
     square = (graphs.square().sum(-1) / number - mean.square()).clamp(min=0)
-    ratio = torch.where(words, square.sqrt() / mean.clamp(min=1e-300), 0)
-    dependence = ratio.sum(-1) / counts
+    dependence = square.sqrt().sum(-1)  # Σ_i mean_i (deviation_i / mean_i)
     # Padding adds eigenvalues that are zero.
     sizes = torch.linalg.eigvals(graphs).abs().sort(-1, descending=True).values
     return torch.stack([dependence, sizes[:, 1]], -1).numpy()

@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 from perron.files import write_whole
+from perron.tables import markdown_table
 
 COLUMNS = ("aggregator", "seeds", "test", "dev", "p", "s/epoch", "time")
 
@@ -53,8 +54,7 @@ class Line:
 
 def markdown(lines: Sequence[Line]) -> str:
     """Return a Markdown table, and what its columns mean."""
-    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(line.cells() for line in lines)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    table = markdown_table(COLUMNS, [line.cells() for line in lines])
     return (
         f"{table}\n\ntest: accuracy in per cent, mean and standard deviation over "
         "seeds; p: of the difference to centrality, paired by test example "

@@ -213,9 +213,7 @@ def _finish(
         expected = prepared.test.labels
         np.savez(folder / PREDICTIONS, predicted=tested.predicted, expected=expected)
         accuracy = tested.accuracy
-    measured = measure_graphs(
-        model, prepared.test or prepared.dev, accelerator.device
-    )
+    measured = measure_graphs(model, prepared.test or prepared.dev, accelerator.device)
     result = replace(
         _result(prepared, folder, standing, accuracy),
         parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
