@@ -19,6 +19,17 @@ MAY_IMPORT = {
     "pipeline": {"data", "models", "explain"},
     "recipes": set(),
     "training": {"data", "models", "pipeline"},
+    "studies": {"models", "training"},
+    "reproduction": {
+        "solver",
+        "pooling",
+        "data",
+        "models",
+        "explain",
+        "pipeline",
+        "training",
+        "studies",
+    },
     "web": {"explain", "pipeline"},
     "integrations": {
         "solver",
@@ -30,9 +41,19 @@ MAY_IMPORT = {
         "pipeline",
         "training",
     },
-    "cli": {"data", "models", "training", "explain", "pipeline", "web", "integrations"},
+    "cli": {
+        "data",
+        "models",
+        "training",
+        "studies",
+        "reproduction",
+        "explain",
+        "pipeline",
+        "web",
+        "integrations",
+    },
 }
-ANYONE = {"errors", "files"}
+ANYONE = {"errors", "files", "tables"}
 
 
 def imported_packages(source: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -137,7 +138,7 @@ def _over_seeds(shares: Sequence[float]) -> tuple[float, float | None]:
     return float(values.mean()), float(values.std(ddof=1)) if several else None
 
 
-def _pairs(graphs: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
+def _pairs(graphs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     return [(g["context_dependence"], g["second_eigenvalue"]) for g in graphs]
 
 

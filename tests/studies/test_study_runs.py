@@ -1,0 +1,143 @@
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perron.errors import DataError, PerronError, SettingsError
+from perron.files import Busy, locked
+from perron.studies import run_study
+from perron.studies.records import read_records, source_version
+from perron.studies.run import (
+    RECORDS,
+    Trial,
+    best_point,
+    find_records,
+    missing_trials,
+    run_trial,
+)
+from perron.studies.settings import Variant
+from perron.training.run import read_predictions, read_result
+
+
+@pytest.fixture(scope="module")
+def done(study_file, tmp_path_factory):
+    from perron.studies import read_study
+
+    folder = tmp_path_factory.mktemp("runs")
+    study = read_study(str(study_file))
+    seen = []
+
+    def told(trial, count, known):
+        seen.append((trial.variant, trial.point, trial.seed, count, known))
+        return ()
+
+    records = run_study(study, folder, on_trial=told)
+    return study, folder, records, seen
+
+
+def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
+    _, _, records, seen = done
+    for name, seeds in (("mean, plain", 2), ("centrality", 3)):
+        tuning = [r for r in records if r.variant == name and r.seed == 0]
+        assert [r.point for r in tuning] == [0, 1]
+        best = int(np.argmax([r.dev for r in tuning]))
+        others = [r for r in records if r.variant == name and r.seed > 0]
+        assert [r.seed for r in others] == list(range(1, seeds))
+        assert {r.point for r in others} == {best}
+    assert len(records) == len(seen) == 7
+    assert [count for *_, count, _ in seen] == list(range(7))
+    assert seen[-1][-1] == 7
+
+
+def test_a_record_says_what_its_run_says(done):
+    _, folder, records, _ = done
+    for record in records:
+        (place,) = (
+            path.parent
+            for path in folder.glob("*/record.json")
+            if json.loads(path.read_text())["command"] == record.command
+        )
+        result = read_result(place)
+        predicted, expected = read_predictions(place)
+        assert record.answers().tolist() == (predicted == expected).tolist()
+        assert record.test == pytest.approx(record.answers().mean())
+        assert (record.dev, record.seed) == (result.dev_accuracy, result.seed)
+        assert record.commit == source_version()
+        assert result.fingerprint.startswith(record.data)
+        assert len(record.graphs) == (record.variant == "centrality")
+        assert record.parameters > 0
+
+
+def test_what_is_done_is_not_done_again(done):
+    study, folder, records, _ = done
+
+    def refuse(*_):
+        raise AssertionError("nothing is left to run")
+
+    assert run_study(study, folder, on_trial=refuse) == records
+
+
+def test_records_stand_for_runs_whose_folders_are_gone(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    assert run_study(study, tmp_path) == records
+    assert not list(tmp_path.glob("*/"))
+
+
+def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
+    *_, records, _ = done
+    record = records[-1]
+    command = shlex.split(record.command)
+    subprocess.run(
+        [sys.executable, "-m", *command, "--out", tmp_path / "again", "--quiet"],
+        check=True,
+        env=None,
+    )
+    result = read_result(tmp_path / "again")
+    assert result.test_accuracy == record.test
+    assert result.dev_accuracy == record.dev
+    assert result.graphs == list(record.graphs)
+
+
+def test_what_another_process_runs_is_left_to_it(study, tmp_path):
+    trial = Trial(study, "centrality", 0, 0)
+    place = tmp_path / trial.folder
+    place.mkdir()
+    with locked(place, ".trial.lock"), pytest.raises(Busy):
+        run_trial(trial, tmp_path)
+    assert run_trial(trial, tmp_path) == run_trial(trial, tmp_path)
+
+
+def test_a_folder_with_another_run_is_not_taken_for_it(study, tmp_path):
+    trial = Trial(study, "mean, plain", 0, 0)
+    run_trial(trial, tmp_path)
+    other = replace(trial, study=study.model_copy(update={"set": ("training.clip=3",)}))
+    with pytest.raises(PerronError, match="holds another run"):
+        run_trial(other, tmp_path)
+
+
+def test_a_mistake_is_told_before_the_first_run(study, tmp_path):
+    variants = {**study.variants, "last": Variant(set=("model.aggregator=summ",))}
+    wrong = study.model_copy(update={"variants": variants})
+    with pytest.raises(SettingsError, match="there is no 'summ'"):
+        run_study(wrong, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_chosen_before_all_points_are_run(done, tmp_path):
+    study, _, records, _ = done
+    some = {r.command: r for r in records if r.point == 0}
+    assert best_point(study, "centrality", some) is None
+    assert {t.point for t in missing_trials(study, some)} == {1}
+    assert find_records(study, tmp_path) == {}
+
+
+def test_a_bad_line_of_records_is_told(tmp_path):
+    path = tmp_path / RECORDS
+    path.write_text('{"command": "x"}\n')
+    with pytest.raises(DataError, match=r"records.jsonl.*1.*is no record of a run"):
+        read_records(path)

@@ -1,0 +1,85 @@
+import pytest
+
+from perron.errors import SettingsError
+from perron.reproduction.paper import ACCURACIES, DATASETS
+from perron.studies import read_study, study_names
+from perron.studies.run import Trial
+
+LINES = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
+
+
+def written(folder, text):
+    path = folder / "study.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_every_run_of_the_packaged_studies_has_valid_settings(name):
+    study = read_study(name)
+    assert set(study.variants) == set(ACCURACIES)
+    for variant in study.variants:
+        for point in range(len(study.grid)):
+            recipe = Trial(study, variant, point, 4).recipe()
+            assert recipe.training.seed == 4
+
+
+def test_all_datasets_of_the_paper_have_a_study():
+    assert set(DATASETS) <= set(study_names())
+
+
+def test_settings_come_in_order_and_the_last_one_counts(tmp_path):
+    path = written(
+        tmp_path,
+        """title = "x"
+recipe = "sst2"
+set = ["training.l2=1", "training.clip=1"]
+grid = [["training.l2=2"]]
+[variants]
+a = { set = ["training.clip=3"] }
+""",
+    )
+    study = read_study(path, ["training.decay=0.5"])
+    training = Trial(study, "a", 0, 7).recipe().training
+    assert (training.l2, training.clip, training.decay) == (2, 3, 0.5)
+    assert training.seed == 7
+
+
+def test_the_command_does_the_run_alone(tmp_path, study):
+    trial = Trial(study, "centrality", 1, 2)
+    assert trial.command.startswith("perron train ")
+    assert trial.command.endswith(
+        "--set training.learning_rate=0.01 --set model.aggregator=centrality "
+        "--set training.seed=2"
+    )
+
+
+def test_a_study_may_be_like_another(tmp_path):
+    path = written(tmp_path, 'like = "sst2"\nseeds = 9\n')
+    study = read_study(path)
+    assert study.seeds == 9
+    assert study.variants == read_study("sst2").variants
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("title = 1", "title"),
+        ("no toml", "is no TOML file"),
+        (LINES + "b = { sets = [] }", "variants.b.sets: there is no such setting"),
+        ('reference = "c"\n' + LINES, "there is no variant 'c'"),
+        ('like = "nothing"\n' + LINES, "no study 'nothing'"),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path, text, problem):
+    path = written(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        read_study(path)
+    assert problem in str(caught.value)
+
+
+def test_a_circle_is_told(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(f'like = "{path}"\n')
+    with pytest.raises(SettingsError, match="is like this one itself"):
+        read_study(str(path))
