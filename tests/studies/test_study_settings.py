@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from perron.errors import SettingsError
@@ -5,6 +7,7 @@ from perron.reproduction.paper import ACCURACIES, DATASETS
 from perron.studies import read_study, study_names
 from perron.studies.run import Trial
 
+OURS = Path(__file__).parents[2] / "docs" / "results" / "studies"
 LINES = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
 
 
@@ -59,6 +62,17 @@ def test_a_study_may_be_like_another(tmp_path):
     study = read_study(path)
     assert study.seeds == 9
     assert study.variants == read_study("sst2").variants
+    beside = tmp_path / "beside.toml"
+    beside.write_text('like = "study.toml"\ntitle = "y"\n')
+    assert read_study(str(beside)) == study.model_copy(update={"title": "y"})
+
+
+@pytest.mark.parametrize("path", sorted(OURS.glob("*.toml")), ids=lambda p: p.stem)
+def test_every_run_of_our_own_studies_has_valid_settings(path):
+    study = read_study(str(path))
+    for variant in study.variants:
+        for point in range(len(study.grid)):
+            Trial(study, variant, point, 0).recipe()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +82,7 @@ def test_a_study_may_be_like_another(tmp_path):
         ("no toml", "is no TOML file"),
         (LINES + "b = { sets = [] }", "variants.b.sets: there is no such setting"),
         ('reference = "c"\n' + LINES, "there is no variant 'c'"),
-        ('like = "nothing"\n' + LINES, "no study 'nothing'"),
+        ('like = "nothing"\n' + LINES, "nothing': give the path"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path, text, problem):
@@ -80,6 +94,6 @@ def test_what_is_wrong_is_told(tmp_path, text, problem):
 
 def test_a_circle_is_told(tmp_path):
     path = tmp_path / "study.toml"
-    path.write_text(f'like = "{path}"\n')
+    path.write_text('like = "study.toml"\n')
     with pytest.raises(SettingsError, match="is like this one itself"):
         read_study(str(path))

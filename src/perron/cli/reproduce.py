@@ -15,7 +15,7 @@ def reproduce(
         str,
         typer.Argument(
             help="table1, table2, table3, table4, figure1, convergence, graph, timing, "
-            "or all."
+            "attention-maps, or all."
         ),
     ],
     data_dir: options.DataDir = None,

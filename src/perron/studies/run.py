@@ -82,9 +82,16 @@ def run_study(
         trial.recipe()
     make_folder(folder)
     while todo := missing_trials(study, done := find_records(study, folder)):
+        _write(study, done, folder)  # so that they can be kept as they come
         if not _run_first_free(todo, len(done), folder, root, on_trial):
             time.sleep(WAIT_SECONDS)
-    records = [done[trial.command] for trial in wanted_trials(study, done)]
+    return _write(study, done, folder)
+
+
+def _write(study: Study, done: Mapping[str, Record], folder: Path) -> list[Record]:
+    """Write and return the records that there are, in the order of the study."""
+    wanted = [trial.command for trial in wanted_trials(study, done)]
+    records = [done[command] for command in wanted if command in done]
     write_records(folder / RECORDS, records)
     return records
 

@@ -67,7 +67,8 @@ def study_names() -> list[str]:
 def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
     """Read a study that comes with the package, or a TOML file.
 
-    A file may say ``like = NAME``: what it does not say itself is then as in that one.
+    A file may say ``like = NAME``, of a packaged study or of a file beside it: what it
+    does not say itself is then as in that one.
 
     Args:
         name: of either.
@@ -102,9 +103,11 @@ def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     like = table.pop("like", None)
     if like is None:
         return table
+    if like not in study_names():
+        like = str(path.parent / str(like))
     if like in (*seen, name):
         raise SettingsError(f"{name}: like: {like} is like this one itself")
-    return {**_table(str(like), (*seen, name)), **table}
+    return {**_table(like, (*seen, name)), **table}
 
 
 def _packaged() -> Path:

@@ -1,0 +1,84 @@
+"""Put the results into docs/results.md, from the records of the runs beside this file.
+
+Between ``<!-- results: NAME -->`` and ``<!-- end -->`` stands what a command prints:
+``perron reproduce NAME --only-done --out docs/results`` for the tables of the paper,
+``perron study docs/results/studies/NAME.toml --out docs/results/runs/NAME`` for the
+studies. Both need no more than the records. What needs a trained model, or measures time, was
+made by ``perron reproduce NAME`` and is taken from its files. Nothing is trained here.
+
+With ``--take FOLDER``, that of ``perron reproduce --out``, its records and the files of
+figures are copied first.
+
+    PERRON_DATA=FOLDER python docs/results/write_page.py [--take runs/reproduction]
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+from perron.files import make_folder, write_whole
+from perron.reproduction.reproduce import TARGETS
+from perron.reproduction.work import Work
+from perron.studies import read_study
+from perron.studies.records import write_records
+from perron.studies.run import RECORDS, find_records, wanted_trials
+from perron.studies.summary import csv_rows, markdown, summarise
+from perron.tables import csv_bytes
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "results.md"
+BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FROM_RECORDS = ("table1", "table2", "table3", "table4")
+OWN = {path.stem: str(path) for path in sorted((HERE / "studies").glob("*.toml"))}
+
+
+def main() -> None:
+    """Write every block of the page anew."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--take", type=Path, help="folder of --out of the runs")
+    asked = parser.parse_args()
+    if asked.take is not None:
+        take(asked.take)
+    text = PAGE.read_text(encoding="utf-8")
+    write_whole(PAGE, BLOCK.sub(replaced, text).encode())
+
+
+def take(out: Path) -> None:
+    """Copy the records of all studies that have runs in the folder, and figures."""
+    for folder in sorted((out / "runs").iterdir()):
+        study = read_study(OWN.get(folder.name, folder.name))
+        kept = HERE / "runs" / folder.name
+        done = find_records(study, kept) | find_records(study, folder)
+        wanted = [trial.command for trial in wanted_trials(study, done)]
+        records = [done[command] for command in wanted if command in done]
+        make_folder(kept)
+        write_records(kept / RECORDS, records)
+        write_whole(kept / "runs.csv", csv_bytes(csv_rows(records)))
+    for name in set(TARGETS) - set(FROM_RECORDS):
+        for path in sorted(out.glob(f"{name}.*")):
+            write_whole(HERE / path.name, path.read_bytes())
+
+
+def replaced(block: re.Match[str]) -> str:
+    """Return a block with what belongs there now."""
+    begin, name, end = block.groups()
+    return f"{begin}\n{content(name).strip()}\n\n{end}"
+
+
+def content(name: str) -> str:
+    """Return what a command prints, or printed."""
+    if name in TARGETS:
+        path = HERE / f"{name}.md"
+        if name in FROM_RECORDS:
+            TARGETS[name](Work(HERE, only_done=True)).write(HERE)
+        elif not path.exists():
+            return f"Not made yet: `perron reproduce {name}`"
+        _, _, text = path.read_text(encoding="utf-8").partition("\n")  # its title
+        return text.replace("](", "](results/").replace("\n### ", "\n#### ")
+    study = read_study(OWN[name])
+    done = find_records(study, HERE / "runs" / name)
+    return markdown(study, summarise(study, list(done.values())))
+
+
+if __name__ == "__main__":
+    main()
