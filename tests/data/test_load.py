@@ -1,11 +1,14 @@
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from perron.data import sources
 from perron.data.load import load_data, load_split, read_texts
@@ -129,6 +132,71 @@ def test_a_tenth_of_train_becomes_dev_where_only_dev_is_missing(write):
     path, test = (str(write(name, lines(40))) for name in ("a.txt", "b.txt"))
     splits = load_data(DataSettings(format="lines", train=path, test=test))
     assert [len(splits.train), len(splits.dev), len(splits.test)] == [36, 4, 40]
+
+
+PARTED = {"format": "lines", "train": "a.txt"}
+THREE_FILES = PARTED | {"dev": "dev.txt", "test": "dev.txt"}
+TREES = {"format": "sst", "train": "trees", "dev": "dev", "phrases": True}
+PACKAGED = {"format": "rotten-tomatoes"}
+
+
+@pytest.fixture
+def root(write, tmp_path, monkeypatch):
+    """Folder with 40 rows in each format."""
+    write("a.txt", lines(40))
+    write("dev.txt", lines(4))
+    write("trees", "".join(f"(3 (2 so) (3 good{i}))\n" for i in range(40)))
+    write("dev", "(3 (2 so) (3 good))\n")
+    rows = "".join(f"text {i},{i % 2},rotten_tomatoes\n" for i in range(40))
+    packaged = write("reviews.csv", f"text,label,source\n{rows}")
+    monkeypatch.setattr(sources, "packaged_file", lambda: packaged)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "whole"),
+    [(PARTED, 32), (THREE_FILES, 40), (TREES, 120), (PACKAGED, 32)],
+    ids=["parted", "three files", "phrases", "packaged"],
+)
+def test_fewer_rows_to_train_on_are_drawn_from_the_same_rows(root, given, whole):
+    def drawn(count):
+        splits = load_data(DataSettings(**given, train_rows=count), root)
+        assert splits.labels == full.labels
+        assert splits.dev.to_list() == full.dev.to_list()
+        if full.test is not None:
+            assert splits.test.to_list() == full.test.to_list()
+        return splits.train.to_list()
+
+    full = load_data(DataSettings(**given), root)
+    train = full.train.to_list()
+    assert len(train) == whole
+    # By sha256 of seed and place, as the split; in the order of the file.
+    digests = [hashlib.sha256(f"0:{i}".encode()).hexdigest() for i in range(whole)]
+    for count in (1, 7, 20, whole):
+        first = sorted(np.argsort(digests)[:count])
+        assert drawn(count) == [train[place] for place in first]
+    with pytest.raises(
+        SettingsError, match=rf"train_rows = {whole + 1}: there are {whole} rows to"
+    ):
+        drawn(whole + 1)
+
+
+def test_the_rows_to_train_on_follow_the_seed_of_the_split(root):
+    def drawn(seed):
+        settings = DataSettings(**THREE_FILES, train_rows=20, split_seed=seed)
+        return load_data(settings, root).train["line"][:]
+
+    one, other = drawn(0), drawn(1)
+    assert one == drawn(0)
+    assert one == sorted(set(one))
+    assert one != other
+    # Not the first, not the last: half of the drawn rows in each half of the file.
+    assert 5 <= sum(line <= 20 for line in one) <= 15
+
+
+def test_no_rows_to_train_on_cannot_be_asked_for():
+    with pytest.raises(ValidationError, match="train_rows"):
+        DataSettings(**PARTED, train_rows=0)
 
 
 def test_too_few_rows_to_part_are_an_error(write):

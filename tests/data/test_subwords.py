@@ -1,4 +1,5 @@
 import pytest
+from datasets import Dataset
 from tiny_bert import PIECES, tiny_tokenizer
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
@@ -11,6 +12,11 @@ from perron.errors import DataError
 @pytest.fixture(scope="module")
 def subwords():
     return SubwordTokenizer(tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def marked():
+    return SubwordTokenizer(tiny_tokenizer(), marked=True)
 
 
 def pieces(subwords, ids):
@@ -106,3 +112,77 @@ def test_a_text_is_cut_by_pieces(subwords):
     assert part.cut
     assert not cut
     assert ids.rows(["unbelievable film"])[0]["ids"] == [w.id for w in part.words]
+
+
+class TestMarksAsWords:
+    """``[CLS]`` and ``[SEP]`` among the words of a text."""
+
+    @pytest.mark.parametrize("tokenised", [False, True])
+    def test_they_stand_around_the_ids_of_the_text(self, subwords, marked, tokenised):
+        texts = ["Unbelievably fine.", "", "the -LRB- film"]
+        plain = subwords.encode(texts, tokenised)
+        assert marked.encode(texts, tokenised) == [[2, *ids, 3] for ids in plain]
+
+    @pytest.mark.parametrize("tokenised", [False, True])
+    def test_they_take_up_no_room_in_the_text(self, subwords, marked, tokenised):
+        text = "  the unbelievable film  "
+        first, *found, last = marked.find_words(text, tokenised)
+        assert found == subwords.find_words(text, tokenised)
+        assert first == ("[CLS]", 2, 2, 2, False)
+        assert last == ("[SEP]", 3, 23, 23, False)
+        alone = marked.find_words("", tokenised)
+        assert alone == [("[CLS]", 2, 0, 0, False), ("[SEP]", 3, 0, 0, False)]
+
+    def test_a_model_without_marks_has_none_to_pool(self):
+        plain = tiny_tokenizer()
+        plain.post_processor = None
+        (ids,) = SubwordTokenizer(plain, marked=True).encode(["film"])
+        assert pieces(SubwordTokenizer(plain), ids) == ["film"]
+
+    @pytest.mark.parametrize(
+        ("most", "kept"),
+        [
+            (1, ["[CLS]"]),
+            (2, ["[CLS]", "[SEP]"]),
+            (4, ["[CLS]", "un", "##believ", "[SEP]"]),
+            (6, ["[CLS]", "un", "##believ", "##able", "film", "[SEP]"]),
+        ],
+    )
+    def test_a_text_that_is_cut_keeps_its_last_mark(self, marked, most, kept):
+        ids = WordIds(marked, "text", max_words=most, max_sentences=1)
+        (row,) = ids.rows(["unbelievable film"])
+        ((part,), _) = ids.find_words("unbelievable film")
+        assert pieces(marked, row["ids"]) == kept
+        assert [word.id for word in part.words] == row["ids"]
+        assert part.cut == (most < 6)
+
+    def test_a_sentence_that_is_nothing_but_marks_is_left_out(self, marked):
+        text = "the film. \x01 \n fine"
+        ids = WordIds(marked, "document", max_words=9, max_sentences=9)
+        (row,) = ids.rows([text])
+        assert row["lengths"] == [5, 3]
+        assert pieces(marked, row["ids"]) == [
+            *("[CLS]", "the", "film", ".", "[SEP]"),
+            *("[CLS]", "fine", "[SEP]"),
+        ]
+        found = [part.words for part in ids.find_words(text).parts]
+        assert [word.id for words in found for word in words] == row["ids"]
+        assert [(words[0].start, words[-1].end) for words in found] == [
+            (0, 9),
+            (14, 18),
+        ]
+        assert ids.rows([""]) == [{"ids": [], "lengths": []}]
+
+    def test_ids_without_them_are_not_taken_from_the_cache(self, subwords, marked):
+        dataset = Dataset.from_dict({"text": ["film"], "label": [0], "line": [1]})
+        rows = [
+            WordIds(tokenizer, "text", 9, 9).encode_dataset(dataset)["ids"][0]
+            for tokenizer in (subwords, marked)
+        ]
+        assert [len(ids) for ids in rows] == [1, 3]
+
+    def test_they_are_asked_for_again_when_it_is_read(self, marked, tmp_path):
+        path = tmp_path / "tokenizer.json"
+        path.write_text(marked.to_json(), encoding="utf-8")
+        assert SubwordTokenizer.load(path, marked=True).encode(["a"])[0][0] == 2
+        assert SubwordTokenizer.load(path).encode(["a"])[0][0] != 2

@@ -16,6 +16,7 @@ ENCODERS = {
 AGGREGATORS = {
     "max": "max",
     "mean": "mean",
+    "first": "first",
     "self-attention": {"name": "self-attention", "queries": 2, "hidden": 4},
     "intra-attention": {"name": "intra-attention", "hidden": 4},
     "dynamic-routing": {"name": "dynamic-routing", "capsules": 2},

@@ -5,6 +5,7 @@ import torch
 from perron import (
     CentralityPool,
     DynamicRoutingPool,
+    FirstPool,
     GraphCentralityPool,
     IntraAttentionPool,
     MaxPool,
@@ -15,6 +16,7 @@ from perron import (
 POOLS = [
     MaxPool(8),
     MeanPool(8),
+    FirstPool(8),
     SelfAttentionPool(8, queries=2),
     IntraAttentionPool(8),
     DynamicRoutingPool(8),

@@ -9,6 +9,7 @@ from plain import run_plain
 from perron import (
     CentralityPool,
     DynamicRoutingPool,
+    FirstPool,
     IntraAttentionPool,
     MaxPool,
     MeanPool,
@@ -30,6 +31,14 @@ def test_mean_weighs_all_words_the_same(words):
     pooled = MeanPool(2)(words)
     torch.testing.assert_close(pooled.vector, torch.tensor([[2.0, -7 / 3]]))
     torch.testing.assert_close(pooled.weights, torch.full((1, 3), 1 / 3))
+
+
+def test_first_takes_the_first_word_wherever_it_lies(words):
+    states = words.expand(3, -1, -1)
+    mask = torch.tensor([[True, True, True], [False, True, True], [False] * 3])
+    pooled = FirstPool(2)(states, mask)
+    assert pooled.vector.tolist() == [[1, -2], [3, -5], [0, 0]]
+    assert pooled.weights.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
 def test_self_attention_is_a_softmax_over_words(words):

@@ -5,6 +5,7 @@ from safetensors.torch import load_file, save_file
 from perron import (
     CentralityPool,
     DynamicRoutingPool,
+    FirstPool,
     GraphCentralityPool,
     IntraAttentionPool,
     MaxPool,
@@ -40,6 +41,7 @@ class DistanceGraphPool(GraphCentralityPool):
 BUILDERS = {
     "max": lambda: MaxPool(D),
     "mean": lambda: MeanPool(D),
+    "first": lambda: FirstPool(D),
     "self-attention": lambda: SelfAttentionPool(D),
     "self-attention, 3 queries": lambda: SelfAttentionPool(D, queries=3),
     "intra-attention": lambda: IntraAttentionPool(D),
@@ -52,6 +54,13 @@ BUILDERS = {
         D, hidden=4, heads=3, connectivity="bilinear"
     ),
     "centrality, query": lambda: CentralityPool(D, heads=2, connectivity="query"),
+    "centrality, flow": lambda: CentralityPool(D, values="flow"),
+    "centrality, flow, 2 heads, l2": lambda: CentralityPool(
+        D, heads=2, connectivity="bilinear", norm="l2", values="flow"
+    ),
+    "centrality, flow, power": lambda: CentralityPool(
+        D, solver=PowerSettings(), values="flow"
+    ),
     "centrality, low rank": lambda: CentralityPool(
         D, hidden=5, connectivity="low_rank", rank=4
     ),
@@ -71,7 +80,7 @@ BUILDERS = {
         D, solver=PowerSettings(gradient="unrolled")
     ),
 }
-ROUTING = ("routing", "routing, reverse")
+OTHER_VALUES = ("routing", "flow")  # what is pooled are not the words themselves
 
 
 @pytest.fixture(params=BUILDERS)
@@ -163,7 +172,9 @@ class TestEveryAggregator:
             pool(states[order], mask[order]).vector, pool(states, mask).vector[order]
         )
 
-    def test_order_of_the_words_changes_nothing(self, pool, padded):
+    def test_order_of_the_words_changes_nothing(self, name, pool, padded):
+        if name == "first":
+            pytest.skip("the order is all that it looks at")
         states, mask = padded
         order = torch.tensor([5, 0, 3, 1, 4, 2])
         turned = pool(states[:, order], mask[:, order])
@@ -237,8 +248,8 @@ class TestEveryAggregator:
             assert parameter.grad.isfinite().all()
 
     def test_one_word_gives_that_word(self, name, pool):
-        if name in ROUTING:
-            pytest.skip("gives that word's vote: see test_aggregators.py")
+        if any(other in name for other in OTHER_VALUES):
+            pytest.skip("see test_aggregators.py and test_centrality_options.py")
         word = torch.randn(5, 1, D)
         copies = pool.out_dim // D
         torch.testing.assert_close(pool(word).vector, word[:, 0].repeat(1, copies))

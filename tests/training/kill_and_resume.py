@@ -3,7 +3,8 @@
 Run by test_resume.py as a process of its own. Each run is a forked child that is killed
 by the system, so it has no chance to tidy up; a fork of this one process, so that torch
 is imported once. One line a moment: its name, how the first child ended, and whether
-the resumed run ended with the same bytes as the run that nobody disturbed.
+the resumed run ended with the same bytes as the run that nobody disturbed. Some moments
+come a second time, in a run that averages its weights.
 """
 
 import hashlib
@@ -114,6 +115,7 @@ MOMENTS: dict[str, Disturbance] = {
     "SIGINT": at_step(18, lambda: os.kill(os.getpid(), signal.SIGINT)),
     "disk full": disk_full,
 }
+AVERAGED = ("in a later epoch", "between best weights and checkpoint", "SIGTERM")
 
 
 def child(recipe, folder: Path, disturb: Disturbance) -> int:
@@ -149,20 +151,33 @@ def digest(folder: Path) -> str:
 def main() -> None:
     torch.set_num_threads(1)  # threads do not survive a fork
     folder = Path(sys.argv[1])
-    recipe = read_recipe(tiny_table(write_texts(folder / "texts.csv")))
+    table = tiny_table(write_texts(folder / "texts.csv"))
+    recipe = read_recipe(table)
     # In this process, so that every fork finds compiled kernels and imported modules.
     train(recipe, folder / "undisturbed")
     want = digest(folder / "undisturbed")
     status = child(recipe, folder / "again", lambda: [])
     print(f"again|{status}|{digest(folder / 'again') == want}")
     for name, disturb in MOMENTS.items():
-        place = folder / name.replace(" ", "-")
-        status = child(recipe, place, disturb)
-        finished = (place / "result.json").exists()
-        child(recipe, place, lambda: [])
-        same = digest(place) == want
-        left = [path.name for path in place.glob(".*.part")]
-        print(f"{name}|{status}|{same and not finished and not left}", flush=True)
+        disturbed(recipe, folder, name, disturb, want)
+    # 0.8: from step 37 on, which is in the third epoch, this decides what is forgotten.
+    recipe = read_recipe(table, ["training.average=0.8"])
+    train(recipe, folder / "averaged")
+    averaged = digest(folder / "averaged")
+    for name in AVERAGED:
+        disturbed(recipe, folder, f"averaged, {name}", MOMENTS[name], averaged)
+    assert averaged != want
+
+
+def disturbed(recipe, folder: Path, name: str, disturb: Disturbance, want: str) -> None:
+    """Disturb a run, let it go on, and print how that ended."""
+    place = folder / name.replace(" ", "-")
+    status = child(recipe, place, disturb)
+    finished = (place / "result.json").exists()
+    child(recipe, place, lambda: [])
+    same = digest(place) == want
+    left = [path.name for path in place.glob(".*.part")]
+    print(f"{name}|{status}|{same and not finished and not left}", flush=True)
 
 
 if __name__ == "__main__":

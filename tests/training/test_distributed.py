@@ -45,7 +45,8 @@ def surroundings(tmp_path_factory):
     # 71 texts in batches of 7 leave a batch of one text: a process has none of it, and
     # takes one for show.
     table["training"] |= {"batch_size": BATCH, "batch_size_low": BATCH}
-    table["training"] |= {"max_epochs": 3}
+    # Each process averages for itself, and dev is told of the average.
+    table["training"] |= {"max_epochs": 3, "average": 0.8}
     (folder / "tiny.toml").write_text(tomli_w.dumps(table))
     environment = os.environ | {
         "PERRON_CACHE": str(folder / "cache"),

@@ -1,11 +1,13 @@
 """Recipes with ``encoder = "hf:..."``, from texts to a saved model that is used."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 from tiny_bert import write_tiny_bert
 from training.tiny import tiny_table, write_texts
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 import perron
 from perron.errors import SettingsError
@@ -88,6 +90,137 @@ def test_a_frozen_model_stays_as_it_was(table, tmp_path, weights_of):
     assert all(layers[name].equal(weights_of[name]) for name in layers)
     vectors = weights_of["embeddings.word_embeddings.weight"]
     assert model.embedding.vectors.weight.equal(vectors)
+
+
+class TestMarksAsWords:
+    """``encoder.marks``: ``[CLS]`` and ``[SEP]`` are pooled like any word."""
+
+    TEXTS = ("the film was lovely", "", "dull, dull", "unbelievable " * 20)
+
+    @pytest.fixture
+    def marked(self, table):
+        table["text"] = {"max_words": 40}  # all that the model has places for
+        recipe = read_recipe(table, ["model.encoder.marks=true"])
+        prepared = prepare(recipe)
+        return perron.Pipeline(prepared.model, prepared.word_ids)
+
+    def states(self, bert):
+        """Return the states of each text, as `transformers` has them."""
+        tokenizer = AutoTokenizer.from_pretrained(bert)
+        model = AutoModel.from_pretrained(bert).eval()
+        for text in self.TEXTS:
+            inputs = tokenizer(
+                text, truncation=True, max_length=40, return_tensors="pt"
+            )
+            with torch.no_grad():
+                yield model(**inputs).last_hidden_state[0]
+
+    @pytest.mark.parametrize("name", ["first", "mean", "max"])
+    def test_what_is_pooled_are_the_states_of_all_tokens(
+        self, table, bert, name, request
+    ):
+        pool = {
+            "first": lambda states: states[0],
+            "mean": lambda states: states.mean(0),
+            "max": lambda states: states.amax(0),
+        }[name]
+        table["model"]["aggregator"] = name
+        found = request.getfixturevalue("marked").encode(self.TEXTS)
+        want = torch.stack([pool(states) for states in self.states(bert)])
+        np.testing.assert_allclose(found, want.numpy(), atol=1e-5)
+
+    def test_a_saved_model_pools_them_too(self, marked, tmp_path):
+        marked.save_pretrained(tmp_path / "saved")
+        again = perron.load(tmp_path / "saved")
+        assert np.array_equal(
+            again.predict_proba(self.TEXTS), marked.predict_proba(self.TEXTS)
+        )
+
+    def test_they_are_in_the_graph_by_their_names(self, marked):
+        (graph,) = marked.explain("a fine film").words
+        assert graph.nodes == ["[CLS]", "a", "fine", "film", "[SEP]"]
+        assert graph.places == [(0, 0), (0, 1), (2, 6), (7, 11), (11, 11)]
+        np.testing.assert_allclose(graph.edges().sum(0), 1, atol=1e-6)
+
+    def test_their_vectors_learn(self, table, tmp_path, weights_of):
+        table["model"]["aggregator"] = "first"
+        train(read_recipe(table, ["model.encoder.marks=true"]), tmp_path / "run")
+        model = perron.load(tmp_path / "run").model
+        before = weights_of["embeddings.word_embeddings.weight"][2:4]
+        assert (model.embedding.vectors.weight[2:4] != before).any(1).all()
+        assert not model.encoder.before.numel()
+        assert not model.encoder.after.numel()
+
+    def test_the_sentences_of_a_document_have_them_each(self, table):
+        table["model"] |= {"kind": "document", "sentence_encoder": "none"}
+        prepared = prepare(read_recipe(table, ["model.encoder.marks=true"]))
+        model = perron.Pipeline(prepared.model, prepared.word_ids)
+        found = model.explain("a film. a day")
+        assert [graph.nodes[-1] for graph in found.words] == ["[SEP]", "[SEP]"]
+        assert found.sentences.nodes == ["a film.", "a day"]
+        assert np.isfinite(model.predict_proba(["", "a film. a day"])).all()
+
+    def test_texts_longer_or_shorter_than_it_reads(self, table):
+        set_ = ["model.encoder.marks=true"]
+        table["text"] = {"max_words": 41}
+        with pytest.raises(SettingsError, match=r"text\.max_words to 40 or less"):
+            prepare(read_recipe(table, set_))
+        table["text"] = {"max_words": 2}
+        with pytest.raises(SettingsError, match=r"no room .* to 3 or more"):
+            prepare(read_recipe(table, set_))
+
+
+class TestAModelInAPackage:
+    @pytest.fixture
+    def package(self, tmp_path, monkeypatch):
+        """A package with this name that must not be imported."""
+        monkeypatch.syspath_prepend(tmp_path)
+        folder = tmp_path / "tiny_bert_package"
+        folder.mkdir()
+        (folder / "__init__.py").write_text("raise RuntimeError('was imported')")
+        return folder
+
+    @pytest.fixture
+    def packed(self, table):
+        table["model"]["encoder"] = "hf:package:tiny-bert-package"
+        return table
+
+    def refused(self, table, message):
+        with pytest.raises(SettingsError, match=message):
+            prepare(read_recipe(table))
+
+    @pytest.mark.parametrize("inside", [".", "model", "data/model"])
+    def test_it_is_found(self, packed, package, inside, weights_of):
+        write_tiny_bert(package / inside)
+        # The settings of a pooling, beside the model's.
+        (package / inside / "1_Pooling").mkdir()
+        (package / inside / "1_Pooling" / "config.json").write_text('{"dim": 16}')
+        prepared = prepare(read_recipe(packed))
+        vectors = weights_of["embeddings.word_embeddings.weight"]
+        assert prepared.model.embedding.vectors.weight.equal(vectors)
+        assert prepared.recipe.model.encoder.model == "package:tiny-bert-package"
+        assert package.name not in sys.modules
+
+    def test_it_is_not_installed(self, packed):
+        where = r"model\.encoder = 'hf:package:tiny-bert-package': "
+        install = "is not installed: pip install tiny-bert-package"
+        self.refused(packed, where + install)
+        for name in ("", "../elsewhere", "os/path"):
+            packed["model"]["encoder"] = f"hf:package:{name}"
+            self.refused(packed, "is not installed")
+
+    def test_it_has_no_model(self, packed, package):
+        (package / "config.json").write_text("[]")
+        self.refused(packed, "has no model")
+        (package / "config.json").write_text("{")
+        self.refused(packed, "has no model")
+        packed["model"]["encoder"] = "hf:package:this"  # one file, and it prints
+        self.refused(packed, "has no model")
+
+    def test_it_has_several(self, packed, package):
+        for name in ("large", "small"):
+            write_tiny_bert(package / name)
+        self.refused(packed, "has several models: .*large, .*small")
 
 
 def test_two_of_a_pair_and_the_sentences_of_a_document(table, tmp_path):

@@ -24,6 +24,9 @@ ENDINGS = {
     "SIGTERM": 128 + signal.SIGTERM,
     "SIGINT": 128 + signal.SIGINT,
     "disk full": 1,
+    "averaged, in a later epoch": KILLED,
+    "averaged, between best weights and checkpoint": KILLED,
+    "averaged, SIGTERM": 128 + signal.SIGTERM,
 }
 
 

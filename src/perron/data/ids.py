@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 from datasets import Dataset
@@ -10,9 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perron.data.sentences import split_sentences
 from perron.data.store import key_of, stored
+from perron.data.subwords import Marks, SubwordTokenizer
 from perron.data.words import Case, TextTokenizer, Word
 
 Kind = Literal["text", "document", "pair"]
+_Piece = TypeVar("_Piece", int, Word)
 
 _IDS = pa.list_(pa.int32())
 _COLUMNS: dict[Kind, dict[str, pa.DataType]] = {
@@ -109,20 +112,37 @@ class WordIds:
             self._located(text[start:end], start)
             for start, end in spans[: self.max_sentences]
         ]
-        seen = [sentence for sentence in sentences if sentence.words]
+        seen = [sentence for sentence in sentences if self._has_words(sentence.words)]
         return Found(seen, len(spans) > self.max_sentences)
 
     def _located(self, text: str, offset: int) -> FoundWords:
         found = self.tokenizer.find_words(text, self.tokenised)
         words = [
             word._replace(start=word.start + offset, end=word.end + offset)
-            for word in found[: self.max_words]
+            for word in self._cut(found)
         ]
         return FoundWords(words, len(found) > self.max_words)
 
     def _sequences(self, texts: Sequence[str]) -> list[list[int]]:
         encoded = self.tokenizer.encode(texts, self.tokenised)
-        return [ids[: self.max_words] for ids in encoded]
+        return [self._cut(ids) for ids in encoded]
+
+    def _cut(self, found: list[_Piece]) -> list[_Piece]:
+        """Leave out what is too long, but keep the marks behind the text, if any."""
+        if len(found) <= self.max_words:
+            return found
+        marks = min(len(self._around.after), self.max_words - 1)
+        return found[: self.max_words - marks] + found[len(found) - marks :]
+
+    def _has_words(self, found: list[_Piece]) -> bool:
+        return len(found) > len(self._around.before + self._around.after)
+
+    @cached_property
+    def _around(self) -> Marks:
+        """The marks that the tokenizer gives with each text."""
+        if isinstance(self.tokenizer, SubwordTokenizer):
+            return self.tokenizer.around
+        return Marks((), ())
 
     def _documents(self, texts: Sequence[str]) -> list[dict[str, list[int]]]:
         spans = split_sentences(texts, self.sentence_mark)
@@ -135,7 +155,7 @@ class WordIds:
         rows = []
         for inside in spans:
             kept = [next(encoded) for _ in inside[: self.max_sentences]]
-            kept = [ids for ids in kept if ids]
+            kept = [ids for ids in kept if self._has_words(ids)]
             rows.append(
                 {
                     "ids": [row for ids in kept for row in ids],
@@ -152,6 +172,7 @@ class WordIds:
         facts = {
             "of": dataset._fingerprint,
             "tokenizer": self.tokenizer.to_json(),
+            "around": self._around,
             "kind": self.kind,
             "max_words": self.max_words,
             "max_sentences": self.max_sentences,

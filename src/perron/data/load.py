@@ -67,7 +67,7 @@ def load_data(settings: DataSettings, root: Path | None = None) -> Splits:
     else:
         parts = train.rows, dev.rows, None
     return Splits(
-        train=parts[0],
+        train=_drawn(parts[0], settings),
         dev=parts[1],
         test=parts[2] if test is None else test.rows,
         labels=labels,
@@ -141,6 +141,23 @@ def _numbered_source(
 ) -> Source:
     source = read_source(settings, name, root)
     return numbered(source, labels, settings.skip_bad)
+
+
+def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
+    """Return as many rows as are asked for, in the file's order.
+
+    They are the first of an order that does not know how many that is, so that fewer
+    rows are some of more rows.
+    """
+    count = settings.train_rows
+    if count is None:
+        return train
+    if count > len(train):
+        raise SettingsError(
+            f"data.train_rows = {count}: there are {len(train)} rows to train on; ask "
+            "for as many or fewer"
+        )
+    return train.select(sorted(shuffled(len(train), settings.split_seed)[:count]))
 
 
 def _parted(

@@ -99,6 +99,13 @@ class DataSettings(BaseModel):
         default=0,
         description="chooses the split; the seed of training does not touch it",
     )
+    train_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="train on so many rows only (with phrases: so many phrases), drawn "
+        "at random by split_seed; dev and test stay whole. Of one seed, fewer rows are "
+        "some of more rows",
+    )
     binary: bool = Field(
         default=False,
         description="sst: leave out neutral sentences and merge the rest into negative "

@@ -28,12 +28,22 @@ class Marks(NamedTuple):
 class SubwordTokenizer(TextTokenizer):
     """Splits texts as a pretrained model wants it, and knows which pieces are a word.
 
-    Ids are those of the text alone: the marks around it are the encoder's business. In
-    tokenised text every word is what stands between blanks, and marks of treebanks
-    such as ``-LRB-`` become what they stand for, as pretraining never saw them.
+    Unless ``marked``, ids are those of the text alone, and the marks around it are the
+    encoder's business. In tokenised text every word is what stands between blanks, and
+    marks of treebanks such as ``-LRB-`` become what they stand for, as pretraining
+    never saw them.
+
+    Attributes:
+        around: the marks that are among the ids of each text, as words of it.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, marked: bool = False) -> None:
+        """Take over a tokenizer.
+
+        Args:
+            tokenizer: of the model; it is left as it is.
+            marked: give the marks around each text as words of it.
+        """
         # A copy, with no cut and no padding: a model's own settings may have both.
         self._raw = Tokenizer.from_str(tokenizer.to_str())
         self._raw.no_truncation()
@@ -42,11 +52,12 @@ class SubwordTokenizer(TextTokenizer):
         own = self._tokenised.normalizer
         steps = [*plain_marks(), *([] if own is None else [own])]
         self._tokenised.normalizer = normalizers.Sequence(steps)
+        self.around = self.marks if marked else Marks((), ())
 
     @classmethod
-    def load(cls, path: Path) -> "SubwordTokenizer":
-        """Read a tokenizer.json."""
-        return cls(read_tokenizer(path))
+    def load(cls, path: Path, marked: bool = False) -> "SubwordTokenizer":
+        """Read a tokenizer.json; it does not say whether texts are marked."""
+        return cls(read_tokenizer(path), marked)
 
     @property
     def words(self) -> list[str]:
@@ -67,7 +78,7 @@ class SubwordTokenizer(TextTokenizer):
         return Marks(tuple(marked[:begin]), tuple(marked[begin + len(plain) :]))
 
     def encode(self, texts: Sequence[str], tokenised: bool = False) -> list[list[int]]:
-        """Return the ids of each text's subwords."""
+        """Return the ids of each text's subwords, with the marks around them."""
         if tokenised:
             split = [_TOKENISED_WORD.findall(text) for text in texts]
             encoded = self._tokenised.encode_batch_fast(
@@ -75,12 +86,27 @@ class SubwordTokenizer(TextTokenizer):
             )
         else:
             encoded = self._raw.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encoded]
+        before, after = self.around
+        return [[*before, *encoding.ids, *after] for encoding in encoded]
 
     def find_words(self, text: str, tokenised: bool = False) -> list[Word]:
-        """Return the subwords of a text; those of one word follow one another."""
-        if tokenised:
-            return self._find_tokenised(text)
+        """Return the subwords of a text; those of one word follow one another.
+
+        A mark stands where the text begins or ends, and takes up no room there.
+        """
+        found = self._find_tokenised(text) if tokenised else self._find_raw(text)
+        begin, end = (found[0].start, found[-1].end) if found else (0, 0)
+        before, after = self.around
+        return [
+            *(self._mark(row, begin) for row in before),
+            *found,
+            *(self._mark(row, end) for row in after),
+        ]
+
+    def _mark(self, row: int, place: int) -> Word:
+        return Word(self._raw.id_to_token(row) or "", row, place, place)
+
+    def _find_raw(self, text: str) -> list[Word]:
         encoding = self._raw.encode(text, add_special_tokens=False)
         found: list[Word] = []
         before = None

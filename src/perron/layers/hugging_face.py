@@ -17,7 +17,8 @@ class HuggingFaceEncoder(Encoder):
 
     Its matrix of vectors is not in here: that is the classifier's `WordEmbedding`, as
     for any other encoder. Marks such as ``[CLS]`` and ``[SEP]`` are put around each
-    text here and taken off again, so that pooling sees the text alone.
+    text here and taken off again, so that pooling sees the text alone; where pooling
+    is to see them, they come as words of the text, and there are none to put.
     """
 
     def __init__(

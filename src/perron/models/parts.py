@@ -18,6 +18,7 @@ from perron.pooling import (
     Aggregator,
     CentralityPool,
     DynamicRoutingPool,
+    FirstPool,
     IntraAttentionPool,
     MaxPool,
     MeanPool,
@@ -33,6 +34,7 @@ ENCODERS: dict[str, type[Encoder]] = {
 AGGREGATORS: dict[str, type[Aggregator]] = {
     "max": MaxPool,
     "mean": MeanPool,
+    "first": FirstPool,
     "self-attention": SelfAttentionPool,
     "intra-attention": IntraAttentionPool,
     "dynamic-routing": DynamicRoutingPool,

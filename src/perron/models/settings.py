@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from perron.errors import SettingsError
+from perron.pooling.options import check_options
 
 
 class Settings(BaseModel):
@@ -77,8 +78,9 @@ class HuggingFaceSettings(Settings):
     """`HuggingFaceEncoder`; ``encoder = "hf:NAME"`` stands for it."""
 
     name: Literal["hf"] = "hf"
-    model: str  # a folder, or a name on the hub
+    model: str  # a folder, a name on the hub, or package:NAME
     freeze: bool = False  # its vectors of subwords too
+    marks: bool = False  # pool the marks around a text too, such as [CLS]
 
 
 class MaxSettings(Settings):
@@ -91,6 +93,12 @@ class MeanSettings(Settings):
     """`MeanPool`."""
 
     name: Literal["mean"] = "mean"
+
+
+class FirstSettings(Settings):
+    """`FirstPool`."""
+
+    name: Literal["first"] = "first"
 
 
 class SelfAttentionSettings(Settings):
@@ -127,6 +135,16 @@ class CentralitySettings(Settings):
     rank: Count = 32
     norm: Literal["sum", "l2"] = "sum"
     activation: Literal["tanh", "relu"] = "tanh"
+    source_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    edge_dropout: Share = 0.0
+    values: Literal["states", "flow"] = "states"
+
+    @model_validator(mode="after")
+    def _options_fit_the_graph(self) -> "CentralitySettings":
+        check_options(
+            self.connectivity, self.source_scale, self.edge_dropout, self.values
+        )
+        return self
 
 
 def named(value: Any) -> Any:
@@ -150,6 +168,7 @@ EncoderSettings = Annotated[
 AggregatorSettings = Annotated[
     MaxSettings
     | MeanSettings
+    | FirstSettings
     | SelfAttentionSettings
     | IntraAttentionSettings
     | DynamicRoutingSettings

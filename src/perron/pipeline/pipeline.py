@@ -19,6 +19,7 @@ from perron.explain import Explanation, explain
 from perron.files import make_folder, write_whole
 from perron.models import Classifier, ModelConfig, PairClassifier, load_model
 from perron.models.saving import CONFIG, WEIGHTS
+from perron.models.settings import HuggingFaceSettings
 from perron.pipeline.card import model_card
 from perron.pipeline.hub import HUB, download_model, is_hub_name
 
@@ -235,8 +236,9 @@ class Pipeline(PyTorchModelHubMixin):
 
 
 def _tokenizer_of(config: ModelConfig, path: Path) -> TextTokenizer:
-    if config.pretrained is not None:
-        return SubwordTokenizer.load(path)
+    encoder = config.settings.encoder
+    if isinstance(encoder, HuggingFaceSettings):
+        return SubwordTokenizer.load(path, encoder.marks)
     return WordTokenizer.load(path)
 
 

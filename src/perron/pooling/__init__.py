@@ -3,6 +3,7 @@
 from perron.pooling.base import Aggregator, Pooled
 from perron.pooling.centrality import CentralityPool, PowerSettings
 from perron.pooling.dynamic_routing import DynamicRoutingPool
+from perron.pooling.first import FirstPool
 from perron.pooling.graph import GraphCentralityPool
 from perron.pooling.intra_attention import IntraAttentionPool
 from perron.pooling.max import MaxPool
@@ -13,6 +14,7 @@ __all__ = [
     "Aggregator",
     "CentralityPool",
     "DynamicRoutingPool",
+    "FirstPool",
     "GraphCentralityPool",
     "IntraAttentionPool",
     "MaxPool",

@@ -15,9 +15,11 @@ from perron.pooling.connectivity import (
     Connectivity,
     MLPConnectivity,
     QueryConnectivity,
+    weaken_some,
 )
+from perron.pooling.flow import FlowValues
 from perron.pooling.low_rank import LowRankConnectivity
-from perron.pooling.pair_scores import ACTIVATIONS
+from perron.pooling.options import check_activation, check_options
 from perron.pooling.words import Words
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
 from perron.solver.checks import check_norm
@@ -46,6 +48,12 @@ class CentralityPool(Aggregator):
 
     Gong et al. (2019). A word matters as much as the words that point at it matter.
     Several heads have a graph each; their vectors are concatenated.
+
+    Where A_ij hardly depends on j, this is self-attention. Three options may help the
+    graph to be more: ``source_scale`` lets the network see j better at first,
+    ``edge_dropout`` trains it without some of the edges, and ``values="flow"`` tells
+    with each word where its weight came from, h̄ = Σ_i α_i tanh(U h_i + V m_i) with
+    m_i = Σ_j A_ij α_j h_j / α_i.
     """
 
     def __init__(
@@ -58,6 +66,9 @@ class CentralityPool(Aggregator):
         norm: Norm = "sum",
         activation: Activation = "tanh",
         rank: int = 32,
+        source_scale: float = 1.0,
+        edge_dropout: float = 0.0,
+        values: Literal["states", "flow"] = "states",
     ) -> None:
         """Set up the graph and its solver.
 
@@ -74,6 +85,12 @@ class CentralityPool(Aggregator):
             activation: ``"tanh"`` or ``"relu"``, of the network that scores a pair;
                 ``"bilinear"`` has none.
             rank: of the graph, if connectivity is ``"low_rank"``.
+            source_scale: what the initial weights of the layer that sees the source j
+                of an edge are multiplied with; ``"query"`` has no such layer.
+            edge_dropout: probability with which, in training, an edge is weakened to a
+                hundredth; not for ``"low_rank"``.
+            values: ``"states"``, or ``"flow"`` for what the class says of it; not for
+                ``"low_rank"``.
         """
         super().__init__(dim)
         if hidden < 1 or heads < 1 or rank < 1:
@@ -85,45 +102,57 @@ class CentralityPool(Aggregator):
             raise ValueError(
                 f'solver must be "direct" or PowerSettings(...), but came as {solver!r}'
             )
-        if activation not in ACTIVATIONS:
-            options = " or ".join(f'"{name}"' for name in ACTIVATIONS)
-            raise ValueError(
-                f"activation must be {options}, but came as {activation!r}"
-            )
+        check_activation(activation)
         check_norm(norm)
+        check_options(connectivity, source_scale, edge_dropout, values)
         self.hidden = hidden
         self.heads = heads
         self.solver = solver
         self.norm = norm
         self.activation = activation
         self.rank = rank
+        self.source_scale = source_scale
+        self.edge_dropout = edge_dropout
+        self.values = values
         self.out_dim = dim * heads
         self.connectivity_name = connectivity
         self.connectivity = self._build(connectivity)
+        self.flow = FlowValues(dim) if values == "flow" else None
 
     def _build(self, name: str) -> Connectivity | LowRankConnectivity:
         sizes = self.dim, self.hidden, self.heads
         if name == "mlp":
-            return MLPConnectivity(*sizes, self.activation)
+            return MLPConnectivity(*sizes, self.activation, self.source_scale)
         if name == "bilinear":
-            return BilinearConnectivity(*sizes)
+            return BilinearConnectivity(*sizes, self.source_scale)
         if name == "query":
             return QueryConnectivity(*sizes, self.activation)
         if name == "low_rank":
-            return LowRankConnectivity(*sizes, self.activation, self.rank)
+            return LowRankConnectivity(
+                *sizes, self.activation, self.rank, self.source_scale
+            )
         options = ", ".join(f'"{option}"' for option in get_args(ConnectivityName))
         raise ValueError(f"connectivity must be one of {options}, but came as {name!r}")
 
     def reset_parameters(self) -> None:
         self.connectivity.reset_parameters()
+        if self.flow is not None:
+            self.flow.reset_parameters()
 
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         if isinstance(self.connectivity, LowRankConnectivity):
             return self._aggregate_topics(self.connectivity, words, need_edges)
         mask = words.mask.unsqueeze(1)
         edges = column_softmax(self.connectivity(words), words.mask)  # (B, H, N, N)
+        if self.training and self.edge_dropout > 0:
+            edges = weaken_some(edges, words.mask, self.edge_dropout)
         weights, info = self._solve(edges, mask, self.norm)
-        pooled = weighted_sum(words.packed(weights.mT), words)._replace(info=info)
+        of_words = words.packed(weights.mT)
+        if self.flow is None:
+            pooled = weighted_sum(of_words, words)._replace(info=info)
+        else:
+            vector = self.flow(words, edges, weights)
+            pooled = Pooled(vector, info=info, head_weights=of_words)
         if not need_edges:
             return pooled
         return pooled._replace(head_edges=edges.masked_fill(~mask.unsqueeze(-2), 0))
@@ -161,9 +190,13 @@ class CentralityPool(Aggregator):
         return stationary(edges, mask, norm=norm), None
 
     def extra_repr(self) -> str:
-        rank = f", rank={self.rank}" if self.connectivity_name == "low_rank" else ""
+        told = f", rank={self.rank}" if self.connectivity_name == "low_rank" else ""
+        usual = {"source_scale": 1, "edge_dropout": 0, "values": "states"}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                told += f", {name}={getattr(self, name)!r}"
         return (
             f"{self.dim}, hidden={self.hidden}, heads={self.heads}, "
             f"connectivity={self.connectivity_name!r}, solver={self.solver!r}, "
-            f"norm={self.norm!r}, activation={self.activation!r}{rank}"
+            f"norm={self.norm!r}, activation={self.activation!r}{told}"
         )

@@ -14,6 +14,8 @@ from perron.pooling.words import Words
 
 Activation = Literal["tanh", "relu"]
 
+_WEAK = 0.01  # what is left of an edge that is dropped
+
 
 class Connectivity(nn.Module, ABC):
     """Scores s_ij of the edge from word j to word i, for each of several heads."""
@@ -29,10 +31,18 @@ class Connectivity(nn.Module, ABC):
 class MLPConnectivity(Connectivity):
     """The paper's network on a pair:  s_ij = w₂ᵀ act(W_a h_i + W_b h_j + b)."""
 
-    def __init__(self, dim: int, hidden: int, heads: int, activation: str) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        heads: int,
+        activation: str,
+        source_scale: float = 1.0,
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.activation = activation
+        self.source_scale = source_scale
         self.target = nn.Linear(dim, heads * hidden)
         self.source = nn.Linear(dim, heads * hidden, bias=False)
         self.score = nn.Parameter(torch.empty(heads, hidden))
@@ -41,6 +51,7 @@ class MLPConnectivity(Connectivity):
     def reset_parameters(self) -> None:
         self.target.reset_parameters()
         self.source.reset_parameters()
+        scale_weights(self.source, self.source_scale)
         bound = 1 / math.sqrt(self.score.shape[-1])
         nn.init.uniform_(self.score, -bound, bound)
 
@@ -57,15 +68,20 @@ class BilinearConnectivity(Connectivity):
     A bias on the side of i would add the same to a whole column, which softmax removes.
     """
 
-    def __init__(self, dim: int, hidden: int, heads: int) -> None:
+    def __init__(
+        self, dim: int, hidden: int, heads: int, source_scale: float = 1.0
+    ) -> None:
         super().__init__()
         self.heads = heads
+        self.source_scale = source_scale
         self.target = nn.Linear(dim, heads * hidden, bias=False)
         self.source = nn.Linear(dim, heads * hidden)
+        scale_weights(self.source, source_scale)
 
     def reset_parameters(self) -> None:
         self.target.reset_parameters()
         self.source.reset_parameters()
+        scale_weights(self.source, self.source_scale)
 
     def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
         a, b = (
@@ -98,6 +114,27 @@ class QueryConnectivity(Connectivity):
         scores = words.padded(project(self.query, hidden)).mT  # (B, H, N)
         scores = scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])
         return _targets_only(scores, words.mask)
+
+
+def scale_weights(layer: nn.Linear, scale: float) -> None:
+    """Multiply what a layer does to its input, and leave its bias as it is."""
+    with torch.no_grad():
+        layer.weight.mul_(scale)
+
+
+def weaken_some(
+    edges: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"], share: float
+) -> Float[Tensor, "b h n n"]:
+    """Leave a hundredth of each edge with this probability, and columns of sum one.
+
+    An edge is never removed: from each word there stays a way to every other, and so
+    there is one stationary distribution. Columns of padding become zero.
+    """
+    weak = torch.rand_like(edges) < share
+    edges = torch.where(weak, _WEAK * edges, edges)
+    edges = edges.masked_fill(~mask[:, None, None, :], 0)
+    total = edges.sum(-2, keepdim=True)
+    return edges / torch.where(total == 0, 1, total)
 
 
 def _targets_only(

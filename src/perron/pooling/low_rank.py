@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from perron.pooling.base import project, project_both
+from perron.pooling.connectivity import scale_weights
 from perron.pooling.pair_scores import ACTIVATIONS
 from perron.pooling.words import Words
 
@@ -33,20 +34,29 @@ class LowRankConnectivity(nn.Module):
     """Two small networks:  f = V act(W h + b),  g = V' act(W' h + b') + c."""
 
     def __init__(
-        self, dim: int, hidden: int, heads: int, activation: str, rank: int
+        self,
+        dim: int,
+        hidden: int,
+        heads: int,
+        activation: str,
+        rank: int,
+        source_scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.heads = heads
         self.rank = rank
         self.activation = activation
+        self.source_scale = source_scale
         self.target = nn.Linear(dim, hidden)
         self.to_words = nn.Linear(hidden, heads * rank, bias=False)  # softmax_i ends it
         self.source = nn.Linear(dim, hidden)
         self.of_words = nn.Linear(hidden, heads * rank)
+        scale_weights(self.source, source_scale)
 
     def reset_parameters(self) -> None:
         for layer in (self.target, self.to_words, self.source, self.of_words):
             layer.reset_parameters()
+        scale_weights(self.source, self.source_scale)
 
     def forward(self, words: Words) -> Topics:
         hidden = project_both(self.target, self.source, words.states)

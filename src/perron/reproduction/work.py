@@ -1,6 +1,6 @@
 """What the tables and figures are made from: datasets, studies, trained models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,8 +46,8 @@ class Piece:
     title: str
     text: str
     rows: Sequence[Sequence[str]]
-    pictures: dict[str, bytes] = field(default_factory=dict)
-    more: dict[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    more: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[Path]:
         """Write its files; return them, the Markdown first."""

@@ -162,8 +162,10 @@ def markdown(study: Study, lines: Sequence[Line]) -> str:
 
 def csv_rows(records: Sequence[Record]) -> list[list[str]]:
     """Return a row for each run, with what it takes to get its numbers again."""
-    names = ("variant", "point", "seed", "dev", "test", "epochs", "best_epoch")
-    names += ("parameters", "epoch_seconds", "commit", "data", "command")
+    names = [
+        *("variant", "point", "seed", "dev", "test", "epochs", "best_epoch"),
+        *("parameters", "epoch_seconds", "commit", "data", "command"),
+    ]
     graph = ("context_dependence", "second_eigenvalue")
     rows = [[*names, *graph]]
     for record in records:

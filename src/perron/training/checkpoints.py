@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class Checkpoint:
         chance: state of the random numbers of each process.
         metrics_bytes: length of metrics.jsonl.
         fingerprint: of data and vocabulary.
+        average: averaged weights by name; none unless ``training.average`` is set.
     """
 
     standing: dict[str, Any]
@@ -36,6 +37,7 @@ class Checkpoint:
     chance: list[Tensor]
     metrics_bytes: int
     fingerprint: str
+    average: dict[str, Tensor] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Write it whole or not at all; the one before stays until then."""
@@ -43,6 +45,7 @@ class Checkpoint:
         tensors |= {
             f"optimiser.{name}": value for name, value in self.optimiser.items()
         }
+        tensors |= {f"average.{name}": value for name, value in self.average.items()}
         tensors |= {f"chance.{rank}": state for rank, state in enumerate(self.chance)}
         facts = {
             "standing": self.standing,
@@ -58,6 +61,7 @@ class Checkpoint:
         parts: dict[str, dict[str, Tensor]] = {
             "model": {},
             "optimiser": {},
+            "average": {},
             "chance": {},
         }
         try:
@@ -69,9 +73,12 @@ class Checkpoint:
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"is no checkpoint ({error})", path) from error
         states = parts["chance"]
-        chance = [states[str(rank)] for rank in range(len(states))]
         return cls(
-            chance=chance, model=parts["model"], optimiser=parts["optimiser"], **facts
+            model=parts["model"],
+            optimiser=parts["optimiser"],
+            average=parts["average"],
+            chance=[states[str(rank)] for rank in range(len(states))],
+            **facts,
         )
 
 

@@ -4,6 +4,7 @@ import math
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 
 from perron.data.batches import epoch_batches
 from perron.errors import PerronError
+from perron.training.averaging import WeightAverage
 from perron.training.checkpoints import (
     CHECKPOINT,
     Checkpoint,
@@ -50,6 +52,9 @@ class Loop:
         self.accelerator = accelerator
         self.standing = Standing(self.settings.batch_size)
         optimiser = make_optimiser(prepared.model.to(accelerator.device), self.settings)
+        self.average = None
+        if self.settings.average is not None:
+            self.average = WeightAverage(prepared.model, self.settings.average)
         saved = self._restore(optimiser)
         self.model, self.optimiser = accelerator.prepare(prepared.model, optimiser)
         rank = accelerator.process_index
@@ -125,6 +130,8 @@ class Loop:
             told += self._add_gradient(rows[:1], 0.0, len(rows))
         self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         self.optimiser.step()
+        if self.average is not None:
+            self.average.update(self.standing.step + 1)
         self.optimiser.zero_grad()
         total, good, stop = self._total(told, request.number)
         if not math.isfinite(total):
@@ -164,6 +171,15 @@ class Loop:
         return bool(self.accelerator.reduce(answer.to(self.accelerator.device)) > 0)
 
     def _end_epoch(self) -> None:
+        """Evaluate and keep the best; training goes on from what was not averaged."""
+        with nullcontext() if self.average is None else self.average.in_model():
+            record = self._evaluate()
+        for watcher in self.watchers:
+            watcher.end_epoch(record)
+        self._save()
+
+    def _evaluate(self) -> dict[str, Any]:
+        """Return how the epoch went; keep the model's weights if they are the best."""
         standing, settings = self.standing, self.settings
         model = self.accelerator.unwrap_model(self.model)
         result = evaluate(
@@ -188,9 +204,7 @@ class Loop:
         record["is_best"] = standing.end_epoch(result.accuracy, result.loss, settings)
         if record["is_best"] and self.accelerator.is_main_process:
             write_best(self.folder, record["epoch"], model)
-        for watcher in self.watchers:
-            watcher.end_epoch(record)
-        self._save()
+        return record
 
     def _save(self) -> None:
         """Write a checkpoint; only then drop what the one before needed."""
@@ -205,6 +219,7 @@ class Loop:
                 chances,
                 self.metrics.size,
                 self.prepared.fingerprint,
+                {} if self.average is None else self.average.tensors,
             ).write(self.folder)
             remove_other_bests(self.folder, self.standing.best_epoch)
         self.accelerator.wait_for_everyone()
@@ -229,6 +244,8 @@ class Loop:
         self.standing = Standing(**saved.standing)
         self.prepared.model.load_state_dict(saved.model)
         restore_optimiser(optimiser, saved.optimiser)
+        if self.average is not None:
+            self.average.restore(saved.average)
         return saved
 
 

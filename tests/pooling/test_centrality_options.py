@@ -1,0 +1,355 @@
+"""`CentralityPool` with source_scale, edge_dropout and values of what flows."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from models.small import AGGREGATORS, batches, small_config, small_model
+from solver.reference import stationary_by_eig
+from torch.autograd import gradcheck
+
+from perron import CentralityPool, PowerSettings
+from perron.errors import SettingsError
+from perron.models import ModelConfig, build_model, load_model
+from perron.models.settings import CentralitySettings, read_aggregator
+from perron.pooling.options import check_options
+
+D = 3
+GRAPHS = ("mlp", "bilinear", "query")
+MASK = torch.tensor(
+    [[1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]],
+    dtype=torch.bool,
+)
+
+
+def draws(make, seed=5):
+    """Return the parameters that this makes, and the random number that comes next."""
+    torch.manual_seed(seed)
+    parameters = {name: p.clone() for name, p in make().state_dict().items()}
+    return parameters, torch.rand(1)
+
+
+def reset(pool):
+    pool.reset_parameters()
+    return pool
+
+
+class TestSourceScale:
+    @pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "low_rank"])
+    @pytest.mark.parametrize("when", ["made", "reset"])
+    def test_it_scales_the_layer_of_the_source_and_no_other(self, connectivity, when):
+        def make(scale):
+            pool = CentralityPool(D, connectivity=connectivity, source_scale=scale)
+            return pool if when == "made" else reset(pool)
+
+        plain, after = draws(lambda: make(1.0))
+        scaled, after_scaled = draws(lambda: make(2.5))
+        assert torch.equal(after, after_scaled)
+        for name, values in plain.items():
+            factor = 2.5 if name == "connectivity.source.weight" else 1
+            torch.testing.assert_close(scaled[name], factor * values)
+
+    def test_a_reset_does_not_scale_twice(self):
+        pool = CentralityPool(D, source_scale=3.0)
+        once, _ = draws(lambda: reset(pool))
+        again, _ = draws(lambda: reset(pool))
+        assert all(torch.equal(once[name], again[name]) for name in once)
+
+    def test_without_it_the_same_seed_gives_the_weights_it_always_gave(self):
+        found, after = draws(lambda: CentralityPool(D, hidden=4, heads=2))
+        torch.manual_seed(5)
+        for _ in range(2):  # the layers draw when made, and the network once more
+            target = torch.nn.Linear(D, 8)
+            source = torch.nn.Linear(D, 8, bias=False)
+        score = torch.empty(2, 4).uniform_(-0.5, 0.5)
+        assert torch.equal(found["connectivity.target.weight"], target.weight)
+        assert torch.equal(found["connectivity.target.bias"], target.bias)
+        assert torch.equal(found["connectivity.source.weight"], source.weight)
+        assert torch.equal(found["connectivity.score"], score)
+        assert torch.equal(after, torch.rand(1))
+
+    @pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "low_rank"])
+    def test_columns_differ_more_at_the_start(self, connectivity):
+        states = torch.randn(8, 10, D)
+
+        def spread(scale):
+            torch.manual_seed(0)
+            pool = CentralityPool(D, connectivity=connectivity, source_scale=scale)
+            return pool(states, need_edges=True).edges.std(-1).mean()
+
+        assert spread(1e-6) < 1e-6
+        assert spread(2.0) > 1.2 * spread(1.0) > 1e-4  # more, and tanh saturates
+
+
+class TestEdgeDropout:
+    @pytest.mark.parametrize("connectivity", GRAPHS)
+    def test_an_edge_keeps_all_or_a_hundredth_and_columns_sum_to_one(
+        self, connectivity
+    ):
+        pool = CentralityPool(
+            D, heads=2, connectivity=connectivity, edge_dropout=0.3
+        ).double()
+        states = torch.randn(20, 12, D, dtype=torch.float64)
+        whole = pool.eval()(states, need_edges=True).head_edges
+        some = pool.train()(states, need_edges=True).head_edges
+        kept = some / whole
+        kept = kept / kept.amax(-2, keepdim=True)  # relative to the edges that stay
+        weak = kept < 0.5
+        torch.testing.assert_close(kept[~weak], torch.ones_like(kept[~weak]))
+        torch.testing.assert_close(kept[weak], torch.full_like(kept[weak], 0.01))
+        torch.testing.assert_close(some.sum(-2), torch.ones_like(some.sum(-2)))
+        # 5760 edges: five standard deviations are 0.03.
+        assert weak.double().mean().item() == pytest.approx(0.3, abs=0.03)
+        assert not torch.equal(weak[:, 0], weak[:, 1])  # each head for itself
+
+    def test_the_weights_are_those_of_the_weakened_graph(self):
+        pool = CentralityPool(D, heads=2, edge_dropout=0.5).double().train()
+        states = torch.randn(4, 6, D, dtype=torch.float64)
+        pooled = pool(states, MASK, need_edges=True)
+        for text, words in enumerate(MASK[:3]):
+            for head in range(2):
+                edges = pooled.head_edges[text, head][words][:, words].detach().numpy()
+                found = pooled.head_weights[text, head][words].detach().numpy()
+                np.testing.assert_allclose(found, stationary_by_eig(edges), atol=1e-12)
+                vector = pooled.vector[text, head * D :][:D].detach().numpy()
+                want = found @ states[text][words].numpy()
+                np.testing.assert_allclose(vector, want, atol=1e-12)
+
+    @pytest.mark.parametrize("way", ["packed", "padded"])
+    def test_padding_stays_padding(self, way, monkeypatch):
+        if way == "padded":
+            monkeypatch.setattr("perron.pooling.base.may_compile", lambda states: False)
+        pool = CentralityPool(D, edge_dropout=0.5, values="flow").train()
+        states = torch.randn(4, 6, D)
+        states = states.masked_fill(~MASK.unsqueeze(-1), torch.nan).requires_grad_()
+        pooled = pool(states, MASK, need_edges=True)
+        pooled.vector.square().sum().backward()
+        pairs = MASK.unsqueeze(-1) & MASK.unsqueeze(-2)
+        assert (pooled.edges[~pairs] == 0).all()
+        assert (pooled.edges[pairs] > 0).all()
+        assert (pooled.weights[~MASK] == 0).all()
+        assert (pooled.vector[3] == 0).all()
+        assert (states.grad[~MASK] == 0).all()
+        for slopes in (states.grad, *(p.grad for p in pool.parameters())):
+            assert slopes.isfinite().all()
+
+    @pytest.mark.parametrize("values", ["states", "flow"])
+    def test_gradients_flow_through_what_is_left(self, values):
+        pool = CentralityPool(D, 4, heads=2, edge_dropout=0.4, values=values)
+        pool = pool.double().train()
+        states = torch.randn(4, 6, D, dtype=torch.float64, requires_grad=True)
+
+        def pooled(states, *_):
+            torch.manual_seed(1)  # the same edges every time
+            return pool(states, MASK).vector
+
+        assert gradcheck(pooled, (states, *pool.parameters()), fast_mode=True)
+
+    @pytest.mark.parametrize(("share", "train"), [(0.0, True), (0.9, False)])
+    def test_nothing_changes_and_nothing_is_drawn(self, share, train):
+        pool = CentralityPool(D, edge_dropout=share).train(train)
+        plain = CentralityPool(D)
+        plain.load_state_dict(pool.state_dict())
+        states = torch.randn(4, 6, D)
+        before = torch.get_rng_state()
+        found = pool(states, MASK).vector
+        assert torch.equal(before, torch.get_rng_state())
+        assert torch.equal(found, plain(states, MASK).vector)
+
+    def test_flat_and_padded_texts_lose_the_same_edges(self):
+        pool = CentralityPool(D, edge_dropout=0.5).train()
+        lengths = torch.tensor([6, 0, 1, 4])
+        mask = torch.arange(6) < lengths.unsqueeze(1)
+        states = torch.randn(4, 6, D)
+        torch.manual_seed(2)
+        padded = pool(states, mask).vector
+        torch.manual_seed(2)
+        flat = pool(states[mask], lengths=lengths).vector
+        torch.testing.assert_close(flat, padded)
+
+
+def flow_by_hand(pool, states, edges, norm):
+    """Return the vector of one text and one head, word after word."""
+    own, bias, source = (
+        p.detach().numpy()
+        for p in (pool.flow.own.weight, pool.flow.own.bias, pool.flow.source.weight)
+    )
+    alpha = stationary_by_eig(edges)
+    outer = alpha if norm == "sum" else alpha / np.linalg.norm(alpha)
+    vector = np.zeros(states.shape[1])
+    for i, word in enumerate(states):
+        mean = np.zeros_like(word)
+        for j, other in enumerate(states):
+            mean += edges[i, j] * alpha[j] * other / alpha[i]
+        vector += outer[i] * np.tanh(own @ word + bias + source @ mean)
+    return vector
+
+
+class TestFlow:
+    @pytest.mark.parametrize("way", ["packed", "padded", "flat"])
+    @pytest.mark.parametrize("norm", ["sum", "l2"])
+    @pytest.mark.parametrize("connectivity", GRAPHS)
+    def test_it_is_the_formula(self, connectivity, norm, way, monkeypatch):
+        if way == "padded":
+            monkeypatch.setattr("perron.pooling.base.may_compile", lambda states: False)
+        pool = CentralityPool(
+            D, heads=2, connectivity=connectivity, norm=norm, values="flow"
+        ).double()
+        states = 3 * torch.randn(4, 6, D, dtype=torch.float64)
+        pooled = pool(states, MASK, need_edges=True)
+        vectors = pooled.vector
+        if way == "flat":
+            vectors = pool(states[MASK], lengths=MASK.sum(1)).vector
+        assert vectors.shape == (4, pool.out_dim) == (4, 2 * D)
+        assert (vectors[3] == 0).all()
+        for text, words in enumerate(MASK[:3]):
+            for head in range(2):
+                edges = pooled.head_edges[text, head][words][:, words].detach().numpy()
+                want = flow_by_hand(pool, states[text][words].numpy(), edges, norm)
+                found = vectors[text, head * D :][:D].detach().numpy()
+                np.testing.assert_allclose(found, want, atol=1e-12)
+
+    def test_weights_and_edges_are_those_without_it(self):
+        pool = CentralityPool(D, heads=2, values="flow")
+        plain = CentralityPool(D, heads=2)
+        plain.connectivity.load_state_dict(pool.connectivity.state_dict())
+        states = torch.randn(4, 6, D)
+        found, want = (p(states, MASK, need_edges=True) for p in (pool, plain))
+        assert torch.equal(found.head_weights, want.head_weights)
+        assert torch.equal(found.weights, want.weights)
+        assert torch.equal(found.head_edges, want.head_edges)
+
+    def test_one_word_comes_from_itself(self):
+        pool = CentralityPool(D, values="flow")
+        word = torch.randn(5, 1, D)
+        want = (pool.flow.own(word) + pool.flow.source(word)).tanh()
+        torch.testing.assert_close(pool(word).vector, want[:, 0])
+
+    def test_in_self_attention_every_word_comes_from_the_pooled_vector(self):
+        pool = CentralityPool(D, connectivity="query", values="flow")
+        states = torch.randn(4, 6, D)
+        weights = pool(states).weights.unsqueeze(-1)
+        mean = (weights * states).sum(1, keepdim=True)
+        values = (pool.flow.own(states) + pool.flow.source(mean)).tanh()
+        torch.testing.assert_close(pool(states).vector, (weights * values).sum(1))
+
+    @pytest.mark.parametrize("solver", ["direct", PowerSettings(max_steps=1)])
+    def test_what_all_words_share_their_sources_share(self, solver):
+        """Also where the weights are not yet those that the edges leave alone."""
+        pool = CentralityPool(D, solver=solver, values="flow")
+        with torch.no_grad():
+            pool.flow.own.weight.zero_()
+            pool.flow.own.bias.zero_()
+            pool.flow.source.weight.copy_(torch.eye(D))
+        states = 5 * torch.randn(4, 6, D)
+        states[:, :, 0] = 0.7
+        found = pool(states).vector[:, 0]
+        torch.testing.assert_close(found, torch.full((4,), math.tanh(0.7)))
+
+    @pytest.mark.parametrize("connectivity", ["mlp", "bilinear"])
+    @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
+    def test_words_of_next_to_no_weight_do_no_harm(self, connectivity, scale):
+        pool = CentralityPool(D, connectivity=connectivity, values="flow")
+        states = torch.randn(8, 12, D)
+        with torch.no_grad():
+            for parameter in pool.connectivity.parameters():
+                parameter.mul_(scale)
+        states.requires_grad_()
+        pooled = pool(states)
+        pooled.vector.sum().backward()
+        assert pooled.vector.abs().max() <= 1 + 1e-6  # a mean of tanh
+        for slopes in (states.grad, *(p.grad for p in pool.parameters())):
+            assert slopes.isfinite().all()
+
+    def test_a_reset_draws_its_layers_anew(self):
+        pool = CentralityPool(D, values="flow")
+        before = [p.clone() for p in pool.flow.parameters()]
+        pool.reset_parameters()
+        assert not any(map(torch.equal, before, pool.flow.parameters()))
+
+    def test_the_graph_has_the_weights_that_it_has_without_it(self):
+        plain, _ = draws(lambda: CentralityPool(D))
+        found, _ = draws(lambda: CentralityPool(D, values="flow"))
+        assert all(torch.equal(found[name], plain[name]) for name in plain)
+
+
+WRONG = [
+    (("mlp", 0.0, 0.0, "states"), "source_scale must be positive.*came as 0.0"),
+    (("mlp", -1.0, 0.0, "states"), "source_scale must be positive"),
+    (("mlp", math.inf, 0.0, "states"), "source_scale must be positive and finite"),
+    (("mlp", math.nan, 0.0, "states"), "source_scale must be positive"),
+    (("mlp", 1.0, 1.0, "states"), "edge_dropout must be at least 0 and below 1"),
+    (("mlp", 1.0, -0.1, "states"), "edge_dropout .* came as -0.1"),
+    (("mlp", 1.0, math.nan, "states"), "edge_dropout must be"),
+    (("mlp", 1.0, 0.0, "flows"), 'values must be "states" or "flow".*\'flows\''),
+    (("query", 2.0, 0.0, "states"), 'source_scale must be 1 .*"query"'),
+    (("low_rank", 1.0, 0.1, "states"), 'edge_dropout must be 0 .*"low_rank"'),
+    (("low_rank", 1.0, 0.0, "flow"), 'values must be "states" if .*"low_rank"'),
+]
+
+
+class TestSettings:
+    @pytest.mark.parametrize(("given", "message"), WRONG)
+    def test_what_makes_no_sense_is_refused(self, given, message):
+        with pytest.raises(ValueError, match=message):
+            check_options(*given)
+
+    @pytest.mark.parametrize(("given", "message"), WRONG[-3:])
+    def test_so_it_is_by_the_pool_and_by_its_settings(self, given, message):
+        names = ("connectivity", "source_scale", "edge_dropout", "values")
+        options = dict(zip(names, given, strict=True))
+        with pytest.raises(ValueError, match=message):
+            CentralityPool(D, **options)
+        with pytest.raises(SettingsError, match=f"^aggregator.*: {message}"):
+            read_aggregator({"name": "centrality", **options})
+
+    @pytest.mark.parametrize(
+        ("option", "message"),
+        [
+            ({"source_scale": 0}, "source_scale: .*greater than 0"),
+            ({"source_scale": math.inf}, "source_scale: .*finite"),
+            ({"edge_dropout": 1}, "edge_dropout: .*less than 1"),
+            ({"values": "flows"}, "values: .*'states' or 'flow'"),
+        ],
+    )
+    def test_a_setting_out_of_bounds_is_named(self, option, message):
+        with pytest.raises(SettingsError, match=message):
+            read_aggregator({"name": "centrality", **option})
+
+    def test_settings_from_before_mean_what_they_meant(self):
+        config = small_config("text", "centrality")
+        content = config.model_dump()
+        for key in ("source_scale", "edge_dropout", "values"):
+            del content["settings"]["aggregator"][key]
+        assert ModelConfig.model_validate(content) == config
+        assert list(build_model(config).aggregator.state_dict()) == [
+            "connectivity.score",
+            "connectivity.target.weight",
+            "connectivity.target.bias",
+            "connectivity.source.weight",
+        ]
+
+    @pytest.mark.parametrize("kind", ["text", "document", "pair"])
+    def test_a_model_with_all_three_can_be_saved(self, kind, tmp_path, monkeypatch):
+        settings = CentralitySettings(
+            hidden=4, heads=2, source_scale=3.0, edge_dropout=0.5, values="flow"
+        )
+        monkeypatch.setitem(AGGREGATORS, "centrality", settings)
+        model = small_model(kind, "centrality")
+        pool = model.aggregator
+        assert (pool.source_scale, pool.edge_dropout) == (3.0, 0.5)
+        assert pool.values == "flow"
+        model.save_pretrained(tmp_path)
+        again = load_model(tmp_path)
+        flat, full = batches(kind)
+        assert again.config == model.config
+        assert torch.equal(again(**flat).logits, model(**flat).logits)
+        torch.testing.assert_close(model(**full).logits, model(**flat).logits)
+
+    def test_its_name_tells_only_what_is_unusual(self):
+        assert CentralityPool(D).extra_repr().endswith("activation='tanh'")
+        pool = CentralityPool(D, source_scale=2.0, edge_dropout=0.1, values="flow")
+        assert pool.extra_repr().endswith(
+            "'tanh', source_scale=2.0, edge_dropout=0.1, values='flow'"
+        )

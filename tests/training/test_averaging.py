@@ -1,0 +1,172 @@
+"""The average of the weights: its formula, and what a run does with it."""
+
+import json
+from math import comb
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from training.tiny import tiny_table, write_texts
+
+import perron
+from perron.errors import SettingsError
+from perron.training import read_recipe, train
+from perron.training.averaging import WeightAverage
+from perron.training.evaluation import evaluate
+from perron.training.prepare import prepare
+
+
+def shares(steps: int, keep: float) -> np.ndarray:
+    """Return what each step has in the average: the weights of step s are e_s."""
+    model = nn.Linear(steps, 1, bias=False, dtype=torch.float64)
+    average = WeightAverage(model, keep)
+    for step in range(steps):
+        with torch.no_grad():
+            model.weight.copy_(torch.eye(steps)[step])
+        average.update(step + 1)
+    return average.tensors["weight"][0].numpy()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 12, 300])
+def test_at_first_the_share_of_a_step_grows_as_its_eighth_power(steps):
+    # The recursion with shares 9 / (t + 8) unrolls to binomials, which sum to the last.
+    want = [comb(s + 7, 8) / comb(steps + 8, 9) for s in range(1, steps + 1)]
+    np.testing.assert_allclose(shares(steps, 0.9999), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.75, 0.9])
+def test_in_the_long_run_the_shares_fall_off_by_the_setting(keep):
+    found = shares(400, keep)
+    np.testing.assert_allclose(found.sum(), 1)
+    latest = (1 - keep) * keep ** np.arange(50)
+    np.testing.assert_allclose(found[::-1][:50], latest, rtol=1e-10)
+
+
+def test_after_one_step_nothing_is_left_of_the_weights_before_it():
+    model = nn.Linear(3, 2)
+    average = WeightAverage(model, 0.999)
+    with torch.no_grad():
+        model.weight.mul_(1e-3)  # so that float32 would show what is left
+    average.update(1)
+    assert torch.equal(average.tensors["weight"], model.weight)
+
+
+def normed() -> tuple[nn.Sequential, WeightAverage]:
+    """A model with a frozen weight and buffers, and an average that differs from it."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    model[2].bias.requires_grad_(False)
+    average = WeightAverage(model, 0.9)
+    average.update(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.mul_(3).add_(1)
+    model(torch.randn(5, 2, generator=torch.Generator().manual_seed(0)))
+    average.update(2)
+    return model, average
+
+
+def copies(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_the_model_has_the_average_for_a_while_and_its_own_frozen_weights_and_buffers():
+    model, average = normed()
+    own = copies(model)
+    averages = {name: value.clone() for name, value in average.tensors.items()}
+    with average.in_model():
+        inside = copies(model)
+    changed = {name for name in own if not torch.equal(own[name], inside[name])}
+    assert changed == {"0.weight", "0.bias", "1.weight", "1.bias", "2.weight"}
+    assert changed == averages.keys()
+    for name in changed:
+        assert torch.equal(inside[name], averages[name])
+        assert torch.equal(average.tensors[name], averages[name])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, own[name])
+
+
+def test_the_model_gets_its_own_weights_back_after_an_error():
+    model, average = normed()
+    own = copies(model)
+    with pytest.raises(OSError, match="disk"), average.in_model():
+        raise OSError("disk full")
+    assert all(torch.equal(value, own[n]) for n, value in model.state_dict().items())
+
+
+def recipe(folder, *overrides):
+    table = tiny_table(write_texts(folder / "texts.csv"))
+    # One batch size throughout, so that dev has no say in what is learnt.
+    table["training"] |= {"batch_size_low": 8, "checkpoint_seconds": 1000.0}
+    return read_recipe(table, overrides)
+
+
+def records(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run without and one with an average; the weights of each step of the latter."""
+    folder = tmp_path_factory.mktemp("averaged")
+    seen: list[dict[str, np.ndarray]] = []
+
+    def update(average, step, own=WeightAverage.update):
+        weights = average._weights.items()
+        seen.append({name: w.detach().double().numpy().copy() for name, w in weights})
+        own(average, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERRON_CACHE", str(folder / "cache"))
+        patch.setattr(WeightAverage, "update", update)
+        train(recipe(folder), folder / "plain")
+        assert not seen
+        train(recipe(folder, "training.average=0.8"), folder / "averaged")
+    return folder, seen
+
+
+def test_the_saved_model_is_the_average_up_to_the_best_epoch(runs):
+    folder, seen = runs
+    epochs = records(folder / "averaged")
+    best = [record for record in epochs if record["is_best"]][-1]
+    steps = best["step"]
+    share = [max(0.2, 9 / (step + 8)) for step in range(1, steps + 1)]
+    saved = load_file(folder / "averaged" / "model.safetensors")
+    assert saved.keys() == seen[0].keys()
+    for name, value in saved.items():
+        want = 0.0
+        for step in range(steps):
+            want = (1 - share[step]) * want + share[step] * seen[step][name]
+        np.testing.assert_allclose(value.numpy(), want, rtol=1e-4, atol=1e-6)
+    head = "head.layers.1.weight"
+    assert np.abs(saved[head].numpy() - seen[steps - 1][head]).max() > 1e-3
+
+
+def test_training_goes_on_from_what_was_not_averaged(runs):
+    folder, seen = runs
+    plain, averaged = records(folder / "plain"), records(folder / "averaged")
+    assert len(plain) == len(averaged) == 4
+    assert len(seen) == averaged[-1]["step"]
+    for one, other in zip(plain, averaged, strict=True):
+        assert one["train_loss"] == other["train_loss"]
+        assert one["dev_loss"] != other["dev_loss"]
+
+
+def test_dev_and_test_are_told_of_the_model_that_is_saved(runs, tmp_path):
+    folder, _ = runs
+    result = json.loads((folder / "averaged" / "result.json").read_text())
+    prepared = prepare(recipe(tmp_path))
+    model = perron.load(folder / "averaged").model
+    dev, test = (evaluate(model, part) for part in (prepared.dev, prepared.test))
+    record = records(folder / "averaged")[result["best_epoch"]]
+    assert dev.loss == pytest.approx(record["dev_loss"], rel=1e-6)
+    assert dev.accuracy == record["dev_accuracy"] == result["dev_accuracy"]
+    assert test.accuracy == result["test_accuracy"]
+
+
+@pytest.mark.parametrize("value", ["0", "1", "1.5"])
+def test_a_share_that_makes_no_average_is_refused(tmp_path, value):
+    with pytest.raises(SettingsError, match=r"training\.average: .*than [01]"):
+        recipe(tmp_path, f"training.average={value}")
