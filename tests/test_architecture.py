@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "reproduction": {
         "solver",
         "pooling",
+        "layers",
         "data",
         "models",
         "explain",

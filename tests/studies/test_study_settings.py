@@ -36,16 +36,24 @@ def test_settings_come_in_order_and_the_last_one_counts(tmp_path):
         tmp_path,
         """title = "x"
 recipe = "sst2"
-set = ["training.l2=1", "training.clip=1"]
-grid = [["training.l2=2"]]
+set = ["training.l2=1", "training.clip=1", "training.decay=0.1"]
+grid = [["training.l2=2", "training.decay=0.2"]]
 [variants]
 a = { set = ["training.clip=3"] }
 """,
     )
-    study = read_study(path, ["training.decay=0.5"])
+    training = Trial(read_study(path), "a", 0, 7).recipe().training
+    assert (training.l2, training.clip, training.decay) == (2, 3, 0.2)
+    assert training.seed == 7
+    study = read_study(path, ["training.decay=0.5", "training.clip=9"])
     training = Trial(study, "a", 0, 7).recipe().training
     assert (training.l2, training.clip, training.decay) == (2, 3, 0.5)
-    assert training.seed == 7
+
+
+def test_seeds_can_be_asked_for():
+    study = read_study("sst2", seeds=2)
+    assert {study.seeds_of(name) for name in study.variants} == {2}
+    assert read_study("sst2").seeds_of("max") == 5
 
 
 def test_the_command_does_the_run_alone(tmp_path, study):

@@ -61,3 +61,7 @@ Workers = Annotated[
     int,
     typer.Option(min=1, help="Processes that share the work, and the cores."),
 ]
+Seeds = Annotated[
+    int | None,
+    typer.Option(min=1, help="Runs of each variant, instead of the study's own."),
+]

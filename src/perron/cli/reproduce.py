@@ -24,6 +24,7 @@ def reproduce(
     ] = Path("runs/reproduction"),
     vectors: options.Vectors = None,
     set_: options.Set = None,
+    seeds: options.Seeds = None,
     workers: options.Workers = 1,
     only_done: Annotated[
         bool,
@@ -64,6 +65,7 @@ def reproduce(
         out,
         data_dir,
         [*vector_overrides(vectors), *(set_ or ())],
+        seeds,
         None if quiet else tell_trial,
         only_done,
     )

@@ -22,6 +22,7 @@ def study(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the runs [runs/studies/NAME].")
     ] = None,
+    seeds: options.Seeds = None,
     workers: options.Workers = 1,
     data_dir: options.DataDir = None,
     vectors: options.Vectors = None,
@@ -46,7 +47,7 @@ def study(
     from perron.tables import csv_bytes
 
     overrides = [*vector_overrides(vectors), *(set_ or ())]
-    asked = read_study(name, overrides)
+    asked = read_study(name, overrides, seeds)
     folder = out or Path("runs") / "studies" / Path(name).stem
     if workers > 1:
         share_work(workers)

@@ -1,6 +1,7 @@
 """Any encoder of `transformers`, between vectors of subwords and pooling."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -119,17 +120,24 @@ def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
         ValueError: see `model_config`.
         OSError: it cannot be found or read.
     """
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with without_bars():
         model = AutoModel.from_pretrained(name, dtype=torch.float32)
-    finally:
-        if bars:
-            logging.enable_progress_bar()
     content = dict(model.config.to_diff_dict())
     content.pop("_name_or_path", None)  # a place on this machine
     model_config(content)
     return without_pooler(model), content
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Keep `transformers` from drawing a bar while it loads a model."""
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if bars:
+            logging.enable_progress_bar()
 
 
 def without_pooler(model: Any) -> Any:

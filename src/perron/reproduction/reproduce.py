@@ -1,8 +1,9 @@
-"""Every table and figure of the paper by its name."""
+"""Every table and figure by its name."""
 
 from collections.abc import Callable
 
 from perron.reproduction.accuracy_tables import table3, table4
+from perron.reproduction.attention_maps import attention_maps
 from perron.reproduction.convergence import convergence
 from perron.reproduction.data_tables import table1, table2
 from perron.reproduction.figures import figure1, graph
@@ -18,5 +19,6 @@ TARGETS: dict[str, Callable[[Work], Piece]] = {
     "convergence": convergence,
     "graph": graph,
     "timing": timing,
+    "attention-maps": attention_maps,  # past the paper
 }
 ALL = "all"

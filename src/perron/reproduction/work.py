@@ -68,6 +68,7 @@ class Work:
         out: folder of the results; runs are in ``out/runs``.
         root: folder of the datasets.
         overrides: settings for every run.
+        seeds: of every variant, if the studies are not to decide.
         on_trial: told which run begins.
         only_done: make tables of what is there, and run nothing.
     """
@@ -75,12 +76,13 @@ class Work:
     out: Path
     root: Path | None = None
     overrides: Sequence[str] = ()
+    seeds: int | None = None
     on_trial: OnTrial | None = None
     only_done: bool = False
 
     def study(self, name: str) -> Study:
         """Return a study that comes with the package, with the overrides."""
-        return read_study(name, self.overrides)
+        return read_study(name, self.overrides, self.seeds)
 
     def missing(self, name: str) -> str | None:
         """Return what is missing to run a study and how to get it, if anything is."""

@@ -36,6 +36,8 @@ class Study(Settings):
     seeds: Count = 3
     reference: str | None = None  # what the others are tested against; else the first
     variants: Annotated[dict[str, Variant], Field(min_length=1)]
+    # What whoever runs it sets, on top of the grid; a variant stays what it is.
+    asked: Overrides = ()
 
     @model_validator(mode="after")
     def _reference_is_there(self) -> "Study":
@@ -55,7 +57,8 @@ class Study(Settings):
     def overrides(self, variant: str, point: int, seed: int) -> list[str]:
         """Return what to set for one run."""
         own = self.variants[variant].set
-        return [*self.set, *self.grid[point], *own, f"training.seed={seed}"]
+        shared = [*self.set, *self.grid[point], *self.asked]
+        return [*shared, *own, f"training.seed={seed}"]
 
 
 def study_names() -> list[str]:
@@ -64,7 +67,9 @@ def study_names() -> list[str]:
     return sorted(name.stem for name in names if name.suffix == ".toml")
 
 
-def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
+def read_study(
+    name: str, overrides: Sequence[str] = (), seeds: int | None = None
+) -> Study:
     """Read a study that comes with the package, or a TOML file.
 
     A file may say ``like = NAME``, of a packaged study or of a file beside it: what it
@@ -72,7 +77,8 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
 
     Args:
         name: of either.
-        overrides: for all of its runs, after those of the study.
+        overrides: for all of its runs; see `Study.asked`.
+        seeds: of every variant, if the study is not to decide.
     """
     try:
         study = Study.model_validate(_table(name))
@@ -80,11 +86,13 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise SettingsError(f"{name}: {key}: {what_is_wrong(first)}") from error
-    variants = {
-        key: variant.model_copy(update={"set": (*variant.set, *overrides)})
-        for key, variant in study.variants.items()
-    }
-    return study.model_copy(update={"variants": variants})
+    update: dict[str, Any] = {"asked": (*study.asked, *overrides)}
+    if seeds is not None:
+        update["variants"] = {
+            key: Variant(set=variant.set, seeds=seeds)
+            for key, variant in study.variants.items()
+        }
+    return study.model_copy(update=update)
 
 
 def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:

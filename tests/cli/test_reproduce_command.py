@@ -1,0 +1,91 @@
+import csv
+import xml.etree.ElementTree as ET
+
+import pytest
+from reproduction.small_data import (
+    TINY,
+    write_packaged,
+    write_sick,
+    write_snli,
+    write_sst,
+    write_stars,
+    write_stsb,
+)
+
+from perron.reproduction.reproduce import TARGETS
+
+SETTINGS = [f"--set={setting}" for setting in (*TINY, "data.train_rows=32")]
+
+
+@pytest.mark.slow
+def test_everything_is_reproduced_from_small_data(perron, tmp_path, monkeypatch):
+    """Every dataset in its owners' format; nothing is missing but GloVe 840B."""
+    root, out = tmp_path / "data", tmp_path / "out"
+    write_sst(root)
+    write_snli(root)
+    write_sick(root)
+    write_stsb(root)
+    for name in ("yelp2013", "yelp2014", "imdb"):
+        write_stars(root, name)
+    package = write_packaged(root)
+    monkeypatch.setattr("perron.data.sources.packaged_file", lambda: package)
+    command = ["reproduce", "all", "--data-dir", root, "--out", out, "--seeds", 1]
+    told = perron(*command, *SETTINGS)
+    assert told.status == 0, told.err
+    assert "missing" not in told.out.lower()
+    for name, ending in (
+        *((name, "md") for name in TARGETS),
+        *((name, "csv") for name in TARGETS),
+        *((name, "svg") for name in ("figure1", "graph", "convergence")),
+        *((name, "png") for name in ("figure1", "graph", "convergence")),
+    ):
+        assert (out / f"{name}.{ending}").stat().st_size > 100
+    for path in out.glob("*.svg"):
+        ET.parse(path)
+    for table, datasets in (("table3", 6), ("table4", 2)):
+        with (out / f"{table}.csv").open(newline="") as file:
+            header, *rows = csv.reader(file)
+        ours = [place for place, name in enumerate(header) if name.endswith("ours")]
+        assert len(ours) == datasets
+        run = [row for row in rows if "(cited)" not in row[0]]
+        assert len(run) == 8
+        assert all(row[place].endswith("(1)") for row in run for place in ours)
+        with (out / f"{table}-runs.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                assert row["command"].startswith("perron train ")
+                assert row["commit"]
+                assert len(row["data"]) == 16
+
+    # Once more: what is done is not done again.
+    before = {
+        path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/record.json")
+    }
+    assert len(before) == 2 * 16 + 6 * 8
+    told = perron("reproduce", "table3", *command[2:], *SETTINGS)
+    assert told.status == 0
+    assert "run 1" not in told.err
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_tables_are_made_without_any_data(perron, tmp_path):
+    (tmp_path / "data").mkdir()
+    told = perron(
+        "reproduce", "table4", "--data-dir", tmp_path / "data", "--out", tmp_path
+    )
+    assert told.status == 0
+    assert "| centrality | 85.3 | missing | - | missing |" in told.out
+    assert "Missing: get SNLI 1.0 as snli/snli_1.0_train.jsonl" in told.out
+    assert (tmp_path / "table4.md").read_text().startswith("# Table 4")
+    assert (tmp_path / "table4-runs.csv").exists()
+
+
+def test_what_is_wrong_is_told(perron, tmp_path):
+    told = perron("reproduce", "table5", "--out", tmp_path)
+    assert told.status == 2
+    assert "there is no 'table5': take one of table1, table2" in told.err
+    told = perron("reproduce", "table1", "--data-dir", tmp_path / "none")
+    assert told.status == 2
+    assert "there is no such folder" in told.err
+    told = perron("reproduce", "table2", "--set", "training.lr=1", "--out", tmp_path)
+    assert told.status == 2
+    assert "training.lr: there is no such setting" in told.err

