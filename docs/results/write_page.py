@@ -3,8 +3,9 @@
 Between ``<!-- results: NAME -->`` and ``<!-- end -->`` stands what a command prints:
 ``perron reproduce NAME --only-done --out docs/results`` for the tables of the paper,
 ``perron study docs/results/studies/NAME.toml --out docs/results/runs/NAME`` for the
-studies. Both need no more than the records. What needs a trained model, or measures time, was
-made by ``perron reproduce NAME`` and is taken from its files. Nothing is trained here.
+studies. Both need no more than the records. What needs a trained model, or measures
+time, was made by ``perron reproduce NAME`` and is taken from its files. Nothing is
+trained here.
 
 With ``--take FOLDER``, that of ``perron reproduce --out``, its records and the files of
 figures are copied first.

@@ -28,7 +28,7 @@ def check_graph(graph, text):
     np.testing.assert_allclose(graph.weights, mean, rtol=1e-12)
     for head in graph.heads:
         assert len(head.weights) == count
-        assert all(weight > 0 for weight in head.weights)
+        assert all(weight >= 0 for weight in head.weights)
         np.testing.assert_allclose(sum(head.weights), min(count, 1), rtol=1e-9)
         assert (head.edges is None) == (head.solver is None)
     if graph.has_edges:

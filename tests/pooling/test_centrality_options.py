@@ -275,17 +275,19 @@ class TestFlow:
 
 
 WRONG = [
-    (("mlp", 0.0, 0.0, "states"), "source_scale must be positive.*came as 0.0"),
-    (("mlp", -1.0, 0.0, "states"), "source_scale must be positive"),
-    (("mlp", math.inf, 0.0, "states"), "source_scale must be positive and finite"),
-    (("mlp", math.nan, 0.0, "states"), "source_scale must be positive"),
-    (("mlp", 1.0, 1.0, "states"), "edge_dropout must be at least 0 and below 1"),
-    (("mlp", 1.0, -0.1, "states"), "edge_dropout .* came as -0.1"),
-    (("mlp", 1.0, math.nan, "states"), "edge_dropout must be"),
-    (("mlp", 1.0, 0.0, "flows"), 'values must be "states" or "flow".*\'flows\''),
-    (("query", 2.0, 0.0, "states"), 'source_scale must be 1 .*"query"'),
-    (("low_rank", 1.0, 0.1, "states"), 'edge_dropout must be 0 .*"low_rank"'),
-    (("low_rank", 1.0, 0.0, "flow"), 'values must be "states" if .*"low_rank"'),
+    (("mlp", 0.0, 0.0, "states", 0), "source_scale must be positive.*came as 0.0"),
+    (("mlp", -1.0, 0.0, "states", 0), "source_scale must be positive"),
+    (("mlp", math.inf, 0.0, "states", 0), "source_scale must be positive and finite"),
+    (("mlp", math.nan, 0.0, "states", 0), "source_scale must be positive"),
+    (("mlp", 1.0, 1.0, "states", 0), "edge_dropout must be at least 0 and below 1"),
+    (("mlp", 1.0, -0.1, "states", 0), "edge_dropout .* came as -0.1"),
+    (("mlp", 1.0, math.nan, "states", 0), "edge_dropout must be"),
+    (("mlp", 1.0, 0.0, "flows", 0), 'values must be "states" or "flow".*\'flows\''),
+    (("query", 2.0, 0.0, "states", 0), 'source_scale must be 1 .*"query"'),
+    (("low_rank", 1.0, 0.1, "states", 0), 'edge_dropout must be 0 .*"low_rank"'),
+    (("low_rank", 1.0, 0.0, "flow", 0), "values must be 'states' if .*\"low_rank\""),
+    (("low_rank", 1.0, 0.0, "states", 2), 'reach must be 0 if .*"low_rank"'),
+    (("mlp", 1.0, 0.0, "states", -1), "reach must be at least 0, but came as -1"),
 ]
 
 
@@ -295,9 +297,9 @@ class TestSettings:
         with pytest.raises(ValueError, match=message):
             check_options(*given)
 
-    @pytest.mark.parametrize(("given", "message"), WRONG[-3:])
+    @pytest.mark.parametrize(("given", "message"), WRONG[-5:-1])
     def test_so_it_is_by_the_pool_and_by_its_settings(self, given, message):
-        names = ("connectivity", "source_scale", "edge_dropout", "values")
+        names = ("connectivity", "source_scale", "edge_dropout", "values", "reach")
         options = dict(zip(names, given, strict=True))
         with pytest.raises(ValueError, match=message):
             CentralityPool(D, **options)
@@ -311,6 +313,7 @@ class TestSettings:
             ({"source_scale": math.inf}, "source_scale: .*finite"),
             ({"edge_dropout": 1}, "edge_dropout: .*less than 1"),
             ({"values": "flows"}, "values: .*'states' or 'flow'"),
+            ({"reach": -1}, "reach: .*greater than or equal to 0"),
         ],
     )
     def test_a_setting_out_of_bounds_is_named(self, option, message):
@@ -320,7 +323,7 @@ class TestSettings:
     def test_settings_from_before_mean_what_they_meant(self):
         config = small_config("text", "centrality")
         content = config.model_dump()
-        for key in ("source_scale", "edge_dropout", "values"):
+        for key in ("source_scale", "edge_dropout", "values", "reach"):
             del content["settings"]["aggregator"][key]
         assert ModelConfig.model_validate(content) == config
         assert list(build_model(config).aggregator.state_dict()) == [

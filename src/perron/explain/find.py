@@ -73,10 +73,10 @@ def _graphs(
         # The sentences of a document were pooled together, the texts of a pair apart.
         together = kind == "document"
         source = text if row == 0 or together else str(pair)
-        places, groups = _whole_words(part.words)
+        nodes, places, groups = _whole_words(part.words, source)
         words.append(
             _graph(
-                [source[begin:end] for begin, end in places],
+                nodes,
                 places,
                 pooled[0 if together else row],
                 row if together else 0,
@@ -95,14 +95,21 @@ def _graphs(
     )
 
 
-def _whole_words(pieces: list[Word]) -> tuple[list[Place], np.ndarray]:
-    """Return the places of words, and the word that each piece belongs to."""
+def _whole_words(
+    pieces: list[Word], source: str
+) -> tuple[list[str], list[Place], np.ndarray]:
+    """Return words, their places, and the word that each piece belongs to."""
     starts = group_starts([piece.goes_on for piece in pieces])
     limits = [*starts, len(pieces)]
     places = [
         (pieces[first].start, pieces[end - 1].end) for first, end in pairwise(limits)
     ]
-    return places, np.repeat(np.arange(len(starts)), np.diff(limits))
+    # A mark such as [CLS] is not in the text: it has a name of its own.
+    nodes = [
+        source[begin:end] or pieces[first].text
+        for first, (begin, end) in zip(starts, places, strict=True)
+    ]
+    return nodes, places, np.repeat(np.arange(len(starts)), np.diff(limits))
 
 
 def _graph(

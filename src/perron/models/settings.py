@@ -138,11 +138,16 @@ class CentralitySettings(Settings):
     source_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     edge_dropout: Share = 0.0
     values: Literal["states", "flow"] = "states"
+    reach: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _options_fit_the_graph(self) -> "CentralitySettings":
         check_options(
-            self.connectivity, self.source_scale, self.edge_dropout, self.values
+            self.connectivity,
+            self.source_scale,
+            self.edge_dropout,
+            self.values,
+            self.reach,
         )
         return self
 

@@ -13,6 +13,7 @@ from perron.pooling.connectivity import (
     Activation,
     BilinearConnectivity,
     Connectivity,
+    DistanceBias,
     MLPConnectivity,
     QueryConnectivity,
     weaken_some,
@@ -49,11 +50,11 @@ class CentralityPool(Aggregator):
     Gong et al. (2019). A word matters as much as the words that point at it matter.
     Several heads have a graph each; their vectors are concatenated.
 
-    Where A_ij hardly depends on j, this is self-attention. Three options may help the
+    Where A_ij hardly depends on j, this is self-attention. Four options may help the
     graph to be more: ``source_scale`` lets the network see j better at first,
-    ``edge_dropout`` trains it without some of the edges, and ``values="flow"`` tells
-    with each word where its weight came from, h̄ = Σ_i α_i tanh(U h_i + V m_i) with
-    m_i = Σ_j A_ij α_j h_j / α_i.
+    ``edge_dropout`` trains it without some of the edges, ``reach`` tells it how far
+    apart two words stand, and ``values="flow"`` tells with each word where its weight
+    came from, h̄ = Σ_i α_i tanh(U h_i + V m_i) with m_i = Σ_j A_ij α_j h_j / α_i.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class CentralityPool(Aggregator):
         source_scale: float = 1.0,
         edge_dropout: float = 0.0,
         values: Literal["states", "flow"] = "states",
+        reach: int = 0,
     ) -> None:
         """Set up the graph and its solver.
 
@@ -91,6 +93,10 @@ class CentralityPool(Aggregator):
                 hundredth; not for ``"low_rank"``.
             values: ``"states"``, or ``"flow"`` for what the class says of it; not for
                 ``"low_rank"``.
+            reach: up to so many places apart, each distance and direction between two
+                words has a learned share in the score of their edge; farther ones
+                share the last. 0: the graph does not know the order of words. Not for
+                ``"low_rank"``.
         """
         super().__init__(dim)
         if hidden < 1 or heads < 1 or rank < 1:
@@ -104,7 +110,7 @@ class CentralityPool(Aggregator):
             )
         check_activation(activation)
         check_norm(norm)
-        check_options(connectivity, source_scale, edge_dropout, values)
+        check_options(connectivity, source_scale, edge_dropout, values, reach)
         self.hidden = hidden
         self.heads = heads
         self.solver = solver
@@ -114,9 +120,11 @@ class CentralityPool(Aggregator):
         self.source_scale = source_scale
         self.edge_dropout = edge_dropout
         self.values = values
+        self.reach = reach
         self.out_dim = dim * heads
         self.connectivity_name = connectivity
         self.connectivity = self._build(connectivity)
+        self.distance = DistanceBias(heads, reach) if reach > 0 else None
         self.flow = FlowValues(dim) if values == "flow" else None
 
     def _build(self, name: str) -> Connectivity | LowRankConnectivity:
@@ -136,14 +144,18 @@ class CentralityPool(Aggregator):
 
     def reset_parameters(self) -> None:
         self.connectivity.reset_parameters()
-        if self.flow is not None:
-            self.flow.reset_parameters()
+        for part in (self.distance, self.flow):
+            if part is not None:
+                part.reset_parameters()
 
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         if isinstance(self.connectivity, LowRankConnectivity):
             return self._aggregate_topics(self.connectivity, words, need_edges)
         mask = words.mask.unsqueeze(1)
-        edges = column_softmax(self.connectivity(words), words.mask)  # (B, H, N, N)
+        scores = self.connectivity(words)
+        if self.distance is not None:
+            scores = self.distance(scores, words.mask)
+        edges = column_softmax(scores, words.mask)  # (B, H, N, N)
         if self.training and self.edge_dropout > 0:
             edges = weaken_some(edges, words.mask, self.edge_dropout)
         weights, info = self._solve(edges, mask, self.norm)
@@ -191,7 +203,7 @@ class CentralityPool(Aggregator):
 
     def extra_repr(self) -> str:
         told = f", rank={self.rank}" if self.connectivity_name == "low_rank" else ""
-        usual = {"source_scale": 1, "edge_dropout": 0, "values": "states"}
+        usual = {"source_scale": 1, "edge_dropout": 0, "values": "states", "reach": 0}
         for name, value in usual.items():
             if getattr(self, name) != value:
                 told += f", {name}={getattr(self, name)!r}"

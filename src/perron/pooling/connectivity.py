@@ -116,6 +116,31 @@ class QueryConnectivity(Connectivity):
         return _targets_only(scores, words.mask)
 
 
+class DistanceBias(nn.Module):
+    """Let the graph know the order of words:  s_ij + r_d,  d = i - j cut to ±reach.
+
+    A learned number for each distance and head, zero at first. Words that are not there
+    have no place, so that holes in a mask change no distance.
+    """
+
+    def __init__(self, heads: int, reach: int) -> None:
+        super().__init__()
+        self.reach = reach
+        self.bias = nn.Parameter(torch.zeros(heads, 2 * reach + 1))
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.bias)
+
+    def forward(
+        self, scores: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b h n n"]:
+        places = mask.long().cumsum(1)
+        distance = places.unsqueeze(2) - places.unsqueeze(1)  # (B, N, N)
+        rows = distance.clamp(-self.reach, self.reach) + self.reach
+        bias = self.bias.to(scores.dtype)[:, rows].transpose(0, 1)
+        return _targets_only(scores + bias, mask)
+
+
 def scale_weights(layer: nn.Linear, scale: float) -> None:
     """Multiply what a layer does to its input, and leave its bias as it is."""
     with torch.no_grad():

@@ -15,7 +15,11 @@ def check_activation(activation: str) -> None:
 
 
 def check_options(
-    connectivity: str, source_scale: float, edge_dropout: float, values: str
+    connectivity: str,
+    source_scale: float,
+    edge_dropout: float,
+    values: str,
+    reach: int,
 ) -> None:
     """Refuse options of `CentralityPool` that are wrong or that change nothing."""
     if not 0 < source_scale < math.inf:
@@ -26,6 +30,8 @@ def check_options(
         raise ValueError(
             f"edge_dropout must be at least 0 and below 1, but came as {edge_dropout}"
         )
+    if reach < 0:
+        raise ValueError(f"reach must be at least 0, but came as {reach}")
     if values not in VALUES:
         options = " or ".join(f'"{name}"' for name in VALUES)
         raise ValueError(f"values must be {options}, but came as {values!r}")
@@ -34,13 +40,15 @@ def check_options(
             'source_scale must be 1 if connectivity is "query", whose edges do not '
             f"depend on where they come from, but came as {source_scale}"
         )
-    if connectivity == "low_rank" and edge_dropout > 0:
-        raise ValueError(
-            'edge_dropout must be 0 if connectivity is "low_rank", which has no matrix '
-            f"of edges, but came as {edge_dropout}"
-        )
-    if connectivity == "low_rank" and values != "states":
-        raise ValueError(
-            'values must be "states" if connectivity is "low_rank", which has no '
-            f"matrix of edges, but came as {values!r}"
-        )
+    if connectivity != "low_rank":
+        return
+    for name, value, usual in (
+        ("edge_dropout", edge_dropout, 0),
+        ("values", values, "states"),
+        ("reach", reach, 0),
+    ):
+        if value != usual:
+            raise ValueError(
+                f'{name} must be {usual!r} if connectivity is "low_rank", which has no '
+                f"matrix of edges, but came as {value!r}"
+            )

@@ -70,8 +70,9 @@ def prepare(
     data, text = recipe.data, recipe.text
     splits = load_data(data, root)
     start: Lexicon | Pretrained
-    if isinstance(recipe.model.encoder, HuggingFaceSettings):
-        start = read_pretrained(recipe.model.encoder.model, text.max_words)
+    encoder = recipe.model.encoder
+    if isinstance(encoder, HuggingFaceSettings):
+        start = read_pretrained(encoder.model, text.max_words, encoder.marks)
     else:
         counts = dataset_counts(splits.train, text.case, data)
         start = choose_lexicon(counts, text, recipe.vectors, data.skip_bad, progress)

@@ -10,6 +10,7 @@ from perron.data.ids import WordIds
 from perron.data.subwords import SubwordTokenizer
 from perron.data.words import TextTokenizer, WordTokenizer
 from perron.models import ModelConfig, build_model
+from perron.models.settings import HuggingFaceSettings
 from perron.pipeline import Pipeline
 
 
@@ -32,8 +33,11 @@ def unpacked(state: dict[str, Any]) -> Pipeline:
     """Make a pipeline, on the CPU; nothing in the state is run as code."""
     config = ModelConfig.model_validate_json(state["config"])
     raw = Tokenizer.from_str(state["tokenizer"])
+    encoder = config.settings.encoder
     tokenizer: TextTokenizer = (
-        WordTokenizer(raw) if config.pretrained is None else SubwordTokenizer(raw)
+        SubwordTokenizer(raw, encoder.marks)
+        if isinstance(encoder, HuggingFaceSettings)
+        else WordTokenizer(raw)
     )
     # The random weights that are replaced at once leave torch's numbers as they were.
     with torch.random.fork_rng(devices=[]):
