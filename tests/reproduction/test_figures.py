@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from reproduction.small_data import TINY
 
-from perron.errors import PerronError, SettingsError
+from perron.errors import PerronError
 from perron.reproduction import figures
 from perron.reproduction.figures import COLUMNS, figure1, graph
 from perron.reproduction.work import Work
@@ -134,9 +134,3 @@ def test_a_model_of_other_settings_is_refused(small_work, small_root):
     other = Work(small_work.out, small_root, [*TINY, "training.clip=3.0"])
     with pytest.raises(PerronError, match="holds another run"):
         figure1(other)
-
-
-def test_a_model_without_a_graph_is_refused(small_root, tmp_path):
-    work = Work(tmp_path, small_root, [*TINY, "model.aggregator=mean"])
-    with pytest.raises(SettingsError, match=r"model\.aggregator = 'mean'"):
-        figure1(work)

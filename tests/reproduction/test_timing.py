@@ -3,10 +3,12 @@ import pytest
 from reproduction.small_data import TINY, write_sst, write_stars
 
 from perron.errors import DataError
-from perron.pooling import CentralityPool
+from perron.pooling import Aggregator, MeanPool, SelfAttentionPool
 from perron.reproduction import timing as module
 from perron.reproduction.timing import COLUMNS, SOLVERS, Learner, Timed, timing
 from perron.reproduction.work import Work
+from perron.studies.run import Trial
+from perron.training.prepare import prepare
 
 WAYS = ["average", "self-attention", *SOLVERS]
 
@@ -68,14 +70,14 @@ def test_each_way_has_its_own_solver_at_every_level(work, monkeypatch):
     step = Learner.step
 
     def watched(learner, batch):
-        pools = [p for p in learner.model.modules() if isinstance(p, CentralityPool)]
-        used.append([pool.solver for pool in pools])
+        parts = [p for p in learner.model.modules() if isinstance(p, Aggregator)]
+        used.append([getattr(part, "solver", type(part)) for part in parts])
         return step(learner, batch)
 
     monkeypatch.setattr(Learner, "step", watched)
     rows = [f"data.train_rows={module.DOCUMENT_ROWS}"]
     of = module.time_steps(work, "yelp2014", "hierarchical", 1, rows)
-    each = [[], [], *([solver, solver] for solver in SOLVERS.values())]
+    each = [[of, of] for of in (MeanPool, SelfAttentionPool, *SOLVERS.values())]
     assert used == [*each, *each[1:], each[0]]  # the first batch warms up
     assert all(len(taken) == 1 for taken in of.seconds.values())
     power = [solver for solver in SOLVERS.values() if solver != "direct"]
@@ -84,8 +86,8 @@ def test_each_way_has_its_own_solver_at_every_level(work, monkeypatch):
 
 
 def test_a_step_learns(work):
-    trial = module._trial(work, "sst2", (), "centrality")
-    prepared = module.prepare(trial.recipe(), work.root)
+    trial = Trial(work.study("sst2"), "centrality", 0, 0)
+    prepared = prepare(trial.recipe(), work.root)
     before = {name: p.clone() for name, p in prepared.model.named_parameters()}
     Learner(prepared).step(prepared.train.batch(range(8)))
     for name, parameter in prepared.model.named_parameters():
@@ -110,6 +112,7 @@ def test_films_stand_in_for_yelp(work, monkeypatch):
 @pytest.mark.usefixtures("no_package")
 def test_without_data_it_says_what_is_missing(no_data):
     piece = timing(no_data)
+    assert piece.text.startswith("Missing: ")  # and no table without rows
     for told in ("Treebank", "Yelp-2014", "perron[demo]"):
         assert told in piece.text
     assert [tuple(row) for row in piece.rows] == [COLUMNS]

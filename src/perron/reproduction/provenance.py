@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perron.errors import SettingsError
 from perron.pipeline import Pipeline
 from perron.reproduction.work import Piece, Work
 from perron.studies.records import Record, source_version
@@ -46,12 +45,6 @@ def find_trained(work: Work, name: str) -> Trained | str:
     runs = work.out / "runs" / name
     # It is done: this gives its record, and refuses one of other settings.
     record = run_trial(trial, runs, root=work.root)
-    settings = pipeline.model.config.settings
-    if settings.aggregator.name != "centrality":
-        raise SettingsError(
-            f"model.aggregator = {settings.aggregator.name!r}: has no graph to show; "
-            "leave this setting out"
-        )
     return Trained(pipeline, trial, record, runs / trial.folder)
 
 

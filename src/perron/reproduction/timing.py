@@ -31,7 +31,7 @@ FLAT, DOCUMENTS = "sst2", ("yelp2014", "imdb-25k")  # of documents the first the
 FLAT_BATCHES, DOCUMENT_BATCHES = 24, 8  # timed; one more warms up
 DOCUMENT_ROWS = 640  # read to train on; a batch has 64 of them or fewer
 
-REFERENCE = "self-attention"
+REFERENCE = "self-attention"  # these are variants of the studies
 AVERAGE = "average"  # what a step takes when pooling takes next to nothing
 Solver = Literal["direct"] | PowerSettings
 SOLVERS: dict[str, Solver] = {
@@ -124,17 +124,13 @@ def time_steps(
         batches: how many are timed.
         overrides: settings that those of ``work`` may change again.
     """
-    trials = {
-        pooling: _trial(work, name, overrides, pooling)
-        for pooling in ("mean", "self-attention", "centrality")
-    }
-    prepared = {
-        pooling: prepare(trial.recipe(), work.root) for pooling, trial in trials.items()
-    }
-    trial, own = trials["centrality"], prepared["centrality"]
-    learners = {pooling: Learner(of) for pooling, of in prepared.items()}
-    ways = {AVERAGE: learners["mean"], REFERENCE: learners["self-attention"]}
-    ways |= dict.fromkeys(SOLVERS, learners["centrality"])
+    study = read_study(name, [*overrides, *work.overrides])
+    trials = {key: Trial(study, key, 0, 0) for key in (AVERAGE, REFERENCE, VARIANT)}
+    prepared = {key: prepare(of.recipe(), work.root) for key, of in trials.items()}
+    trial, own = trials[VARIANT], prepared[VARIANT]
+    learners = {key: Learner(of) for key, of in prepared.items()}
+    ways = {key: learners[key] for key in (AVERAGE, REFERENCE)}
+    ways |= dict.fromkeys(SOLVERS, learners[VARIANT])
     settings = own.recipe.training
     size = settings.batch_size
     rows = epoch_batches(own.train.sizes, size, settings.seed, epoch=0)
@@ -156,11 +152,6 @@ def time_steps(
     # The first batch of each is for caches and compilation.
     times = {way: np.array(values[1:]) for way, values in seconds.items()}
     return Timed(kind, trial.study.title, times, told)
-
-
-def _trial(work: Work, name: str, overrides: Sequence[str], pooling: str) -> Trial:
-    chosen = [*overrides, *work.overrides, f"model.aggregator={pooling}"]
-    return Trial(read_study(name, chosen), VARIANT, 0, 0)
 
 
 class Learner:
