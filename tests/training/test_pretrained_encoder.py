@@ -270,7 +270,7 @@ class TestMistakes:
             prepare(read_recipe(table))
 
     def test_no_such_model(self, table, monkeypatch):
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         table["model"]["encoder"] = "hf:/nowhere/at-all"
         where = r"model\.encoder = 'hf:/nowhere/at-all': "
         self.refused(table, where + "there is no such folder")

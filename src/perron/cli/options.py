@@ -52,7 +52,7 @@ Encoder = Annotated[
     str | None,
     typer.Option(
         help="bilstm, cnn, transformer, none; or hf:NAME, a model of transformers, "
-        "from a folder or the hub; or hf:package:NAME, from a Python package."
+        "from a folder or the hub; or `hf:package:NAME`, from a Python package."
     ),
 ]
 Model = Annotated[Path, typer.Argument(help="Folder of a trained model; or hub:NAME.")]

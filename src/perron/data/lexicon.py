@@ -42,9 +42,15 @@ class Lexicon:
         """Of the vectors, if they come from somewhere."""
         return sum(table.dim for table in self.sources.values()) or None
 
-    def matrix(self, seed: int) -> np.ndarray:
-        """Return a vector for each word; random where no source has the word."""
-        return embedding_matrix(self.words, list(self.sources.values()), seed=seed)[0]
+    def matrix(self, seed: int, spread: float | None = None) -> np.ndarray:
+        """Return a vector for each word; random where no source has the word.
+
+        Args:
+            seed: of the random ones.
+            spread: standard deviation to scale each source to, if to any.
+        """
+        sources = list(self.sources.values())
+        return embedding_matrix(self.words, sources, seed=seed, spread=spread)[0]
 
     def coverage(self) -> dict[str, Coverage]:
         """Return how many of the words each source has."""

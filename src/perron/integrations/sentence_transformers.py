@@ -157,6 +157,10 @@ class CentralityPooling(AggregatorPooling):
         norm: Literal["sum", "l2"] = "sum",
         activation: Literal["tanh", "relu"] = "tanh",
         include_prompt: bool = True,
+        source_scale: float = 1.0,
+        edge_dropout: float = 0.0,
+        values: Literal["states", "flow"] = "states",
+        reach: int = 0,
     ) -> None:
         """Set up the graph.
 
@@ -169,6 +173,10 @@ class CentralityPooling(AggregatorPooling):
             norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
             activation: of the network that scores a pair.
             include_prompt: pool the tokens of a prompt too.
+            source_scale: as in `perron.CentralityPool`, like the next three.
+            edge_dropout: likewise.
+            values: likewise.
+            reach: likewise.
         """
         super().__init__(
             dim,
@@ -180,6 +188,10 @@ class CentralityPooling(AggregatorPooling):
             rank=rank,
             norm=norm,
             activation=activation,
+            source_scale=source_scale,
+            edge_dropout=edge_dropout,
+            values=values,
+            reach=reach,
         )
 
     def get_config_dict(self) -> dict[str, Any]:

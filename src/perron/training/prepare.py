@@ -128,7 +128,7 @@ def _model(
     if isinstance(start, Pretrained):
         start.fill(model)
     elif start.sources:
-        matrix = start.matrix(recipe.training.seed)
+        matrix = start.matrix(recipe.training.seed, recipe.vector_spread)
         model.embedding.set_vectors(torch.from_numpy(matrix))
     return model
 

@@ -86,3 +86,21 @@ def test_nothing_found_takes_the_spread_of_the_source():
     nothing = WordVectors([], np.empty((0, 25), np.float32))
     matrix, _ = embedding_matrix([f"m{k}" for k in range(200)], [nothing], seed=0)
     np.testing.assert_allclose(matrix.std(), 0.2, rtol=0.03)
+
+
+def test_sources_are_scaled_to_one_spread():
+    rng = np.random.default_rng(0)
+    words = [f"w{row}" for row in range(400)]
+    small = WordVectors(words[:300], rng.normal(0, 0.1, (300, 20)).astype(np.float32))
+    large = WordVectors(words[:300], rng.normal(0, 5, (300, 30)).astype(np.float32))
+    matrix, found = embedding_matrix(words, [small, large], seed=0, spread=0.5)
+    plain, _ = embedding_matrix(words, [small, large], seed=0)
+    for part in (slice(0, 20), slice(20, 50)):
+        assert matrix[:300, part].std() == pytest.approx(0.5, rel=1e-5)
+        assert matrix[300:, part].std() == pytest.approx(0.5, rel=0.1)  # drawn
+        factor = matrix[0, part] / plain[0, part]
+        np.testing.assert_allclose(matrix[:, part], factor * plain[:, part], rtol=1e-4)
+    assert found.sum() == 300
+    zeros = WordVectors(["w0"], np.zeros((1, 3), np.float32))
+    matrix, _ = embedding_matrix(["w0"], [zeros], seed=0, spread=0.5)
+    assert not matrix.any()  # and no division by zero

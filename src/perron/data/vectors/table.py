@@ -74,7 +74,11 @@ def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> Coverage:
 
 
 def embedding_matrix(
-    words: Sequence[str], sources: Sequence[WordVectors], *, seed: int
+    words: Sequence[str],
+    sources: Sequence[WordVectors],
+    *,
+    seed: int,
+    spread: float | None = None,
 ) -> tuple[Float32[np.ndarray, "v e"], Bool[np.ndarray, " v"]]:
     """Return the vectors of a vocabulary, those of several sources side by side.
 
@@ -88,6 +92,8 @@ def embedding_matrix(
         words: the vocabulary; row i belongs to ``words[i]``.
         sources: one or more tables.
         seed: not negative.
+        spread: standard deviation that the numbers of each source are scaled to, so
+            that none drowns the others; as they are if not given.
 
     Returns:
         The matrix, and whether at least one source has the word.
@@ -100,10 +106,12 @@ def embedding_matrix(
         rows = source.lookup(words)
         part = matrix[:, begin : begin + source.dim]
         present = np.flatnonzero(rows >= 0)
+        own = _spread(source, rows[present])
+        factor = 1.0 if spread is None or own == 0 else spread / own
         for at in range(0, len(present), _BLOCK):
             block = present[at : at + _BLOCK]
-            part[block] = source.matrix[rows[block]]
-        limit = np.sqrt(3) * _spread(source, rows[present])
+            part[block] = factor * source.matrix[rows[block]]
+        limit = np.sqrt(3) * factor * own
         for place in np.flatnonzero(rows < 0).tolist():
             draw = np.random.default_rng((seed, number, place))
             part[place] = draw.uniform(-limit, limit, source.dim)
