@@ -2,6 +2,20 @@ import pytest
 import torch
 from chromium import browser  # noqa: F401
 
+# Files whose tests take longest. They begin first, lest at the end one process is left
+# with one of them while the others have nothing to do.
+LONG = (
+    "test_examples.py",
+    "test_train.py",
+    "test_distributed.py",
+    "test_corpora_ray.py",
+    "test_resume.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG)  # keeps the order else
+
 
 @pytest.fixture(autouse=True)
 def _same_numbers_every_time():

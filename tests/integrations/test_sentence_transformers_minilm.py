@@ -127,6 +127,7 @@ def squared_error(model, data):
     return (near - torch.tensor(data["score"])).square().mean().item()
 
 
+@pytest.mark.slow
 def test_a_trained_model_encodes_the_same_in_a_new_process(sts, tmp_path):
     model = minilm(CentralityPooling(WIDTH))
     before = {name: value.clone() for name, value in model.named_parameters()}
