@@ -78,7 +78,8 @@ def content(name: str) -> str:
         return text.replace("](", "](results/").replace("\n### ", "\n#### ")
     study = read_study(OWN[name])
     done = find_records(study, HERE / "runs" / name)
-    return markdown(study, summarise(study, list(done.values())))
+    lines = summarise(study, list(done.values()))
+    return markdown(study, lines) if lines else "Not run yet."
 
 
 if __name__ == "__main__":
