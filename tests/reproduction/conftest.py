@@ -1,18 +1,13 @@
 import pytest
-import torch
 from reproduction.small_data import TINY, write_snli, write_sst
+from training.conftest import _surroundings  # noqa: F401
 
 from perron.reproduction.work import Work
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch, tmp_path_factory):
-    monkeypatch.setenv("PERRON_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+def _no_real_data(monkeypatch):
     monkeypatch.delenv("PERRON_DATA", raising=False)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # for models this small, two threads only wait
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,9 @@
 import pytest
 import tomli_w
-import torch
+from training.conftest import _surroundings  # noqa: F401
 from training.tiny import tiny_table, write_texts
 
 from perron.studies import Study, read_study
-
-
-@pytest.fixture(autouse=True)
-def _surroundings(monkeypatch, tmp_path_factory):
-    monkeypatch.setenv("PERRON_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # for models this small, two threads only wait
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
