@@ -22,7 +22,7 @@ from perron.reproduction.reproduce import TARGETS
 from perron.reproduction.work import Work
 from perron.studies import read_study
 from perron.studies.records import write_records
-from perron.studies.run import RECORDS, find_records, wanted_trials
+from perron.studies.run import RECORDS, done_records, find_records
 from perron.studies.summary import csv_rows, markdown, summarise
 from perron.tables import csv_bytes
 
@@ -49,10 +49,10 @@ def take(out: Path) -> None:
     for folder in sorted((out / "runs").iterdir()):
         study = read_study(OWN.get(folder.name, folder.name))
         kept = HERE / "runs" / folder.name
-        done = find_records(study, kept) | find_records(study, folder)
-        wanted = [trial.command for trial in wanted_trials(study, done)]
-        records = [done[command] for command in wanted if command in done]
         make_folder(kept)
+        both = find_records(study, kept) | find_records(study, folder)
+        write_records(kept / RECORDS, both.values())
+        records = done_records(study, kept)
         write_records(kept / RECORDS, records)
         write_whole(kept / "runs.csv", csv_bytes(csv_rows(records)))
     for name in set(TARGETS) - set(FROM_RECORDS):
@@ -77,8 +77,7 @@ def content(name: str) -> str:
         _, _, text = path.read_text(encoding="utf-8").partition("\n")  # its title
         return text.replace("](", "](results/").replace("\n### ", "\n#### ")
     study = read_study(OWN[name])
-    done = find_records(study, HERE / "runs" / name)
-    lines = summarise(study, list(done.values()))
+    lines = summarise(study, done_records(study, HERE / "runs" / name))
     return markdown(study, lines) if lines else "Not run yet."
 
 

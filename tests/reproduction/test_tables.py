@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 
 import pytest
 from studies.test_study_summary import record
@@ -9,7 +10,8 @@ from perron.reproduction.data_tables import TITLES, table1, table2
 from perron.reproduction.paper import ACCURACIES, CITED, DATASETS
 from perron.reproduction.work import Work
 from perron.studies import read_study
-from perron.studies.run import RECORDS
+from perron.studies.records import write_records
+from perron.studies.run import RECORDS, Trial
 from perron.studies.summary import summarise
 
 
@@ -125,16 +127,18 @@ def test_runs_that_are_there_are_in_the_table(nothing):
     ]
     folder = nothing.out / "runs" / "sst2"
     folder.mkdir(parents=True)
-    from perron.studies.records import write_records
-
-    for place, run in enumerate(runs):  # a command is what tells runs apart
-        object.__setattr__(run, "command", f"{run.command} {place}")
-    write_records(folder / RECORDS, runs)
+    done = [
+        replace(run, command=Trial(study, run.variant, run.point, run.seed).command)
+        for run in runs
+    ]
+    other = replace(runs[0], variant="average", command="perron train sst2 --set x=1")
+    write_records(folder / RECORDS, [*done, other])
     piece = table3(nothing)
     line = {line.variant: line for line in summarise(study, runs)}["max"]
     assert cells(piece, "max", "SST-2, ours") == "62.5 ± 17.7 (2)"
     assert line.test == pytest.approx(62.5)
-    assert cells(piece, "average", "SST-2, ours") == "missing"
+    assert cells(piece, "average", "SST-2, ours") == "missing"  # of other settings
+    assert "To run more: get the Stanford" in piece.text
     header, *rows = piece.more["table3-runs.csv"]
     assert [row[0] for row in rows] == ["sst2"] * 6
     assert all(row[header.index("commit")] == "abc" for row in rows)

@@ -15,6 +15,7 @@ from perron.studies.run import (
     RECORDS,
     Trial,
     best_point,
+    done_records,
     find_records,
     missing_trials,
     run_trial,
@@ -40,7 +41,7 @@ def done(study_file, tmp_path_factory):
 
 
 def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
-    _, _, records, seen = done
+    study, _, records, seen = done
     for name, seeds in (("mean, plain", 2), ("centrality", 3)):
         tuning = [r for r in records if r.variant == name and r.seed == 0]
         assert [r.point for r in tuning] == [0, 1]
@@ -50,7 +51,7 @@ def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
         assert {r.point for r in others} == {best}
     assert len(records) == len(seen) == 7
     assert [count for *_, count, _ in seen] == list(range(7))
-    assert seen[-1][-1] == 7
+    assert {known for *_, known in seen} == {study.runs} == {7}
 
 
 def test_a_record_says_what_its_run_says(done):
@@ -79,6 +80,17 @@ def test_what_is_done_is_not_done_again(done):
         raise AssertionError("nothing is left to run")
 
     assert run_study(study, folder, on_trial=refuse) == records
+
+
+def test_a_quick_look_loses_no_record(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    variants = {name: Variant(set=v.set, seeds=1) for name, v in study.variants.items()}
+    quick = study.model_copy(update={"variants": variants})
+    assert len(run_study(quick, tmp_path)) == 4
+    assert done_records(study, tmp_path) == records
+    other = study.model_copy(update={"set": ("training.clip=3",)})
+    assert done_records(other, tmp_path) == []
 
 
 def test_records_stand_for_runs_whose_folders_are_gone(done, tmp_path):

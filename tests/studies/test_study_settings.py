@@ -90,7 +90,7 @@ def test_every_run_of_our_own_studies_has_valid_settings(path):
         ("no toml", "is no TOML file"),
         (LINES + "b = { sets = [] }", "variants.b.sets: there is no such setting"),
         ('reference = "c"\n' + LINES, "there is no variant 'c'"),
-        ('like = "nothing"\n' + LINES, "nothing': give the path"),
+        ('like = "nothing"\n' + LINES, "nothing', nor a study of that name"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path, text, problem):

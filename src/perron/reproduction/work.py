@@ -11,7 +11,14 @@ from perron.files import write_whole
 from perron.pipeline import Pipeline, load
 from perron.studies import Study, read_study, run_study
 from perron.studies.records import Record
-from perron.studies.run import OnTrial, Trial, best_point, find_records, run_trial
+from perron.studies.run import (
+    OnTrial,
+    Trial,
+    best_point,
+    done_records,
+    find_records,
+    run_trial,
+)
 from perron.tables import csv_bytes
 from perron.training.watchers import Watcher
 
@@ -103,7 +110,7 @@ class Work:
         """Return the runs of a study, run now if they are not there."""
         study, folder = self.study(name), self.out / "runs" / name
         if self.only_done or self.missing(name):
-            return list(find_records(study, folder).values())
+            return done_records(study, folder)
         return run_study(study, folder, root=self.root, on_trial=self.on_trial)
 
     def model(self, name: str, variant: str) -> tuple[Pipeline, Trial]:

@@ -83,21 +83,36 @@ def run_study(
     make_folder(folder)
     while todo := missing_trials(study, done := find_records(study, folder)):
         _write(study, done, folder)  # so that they can be kept as they come
-        if not _run_first_free(todo, len(done), folder, root, on_trial):
+        count = len(_own(study, done))
+        if not _run_first_free(todo, count, folder, root, on_trial):
             time.sleep(WAIT_SECONDS)
     return _write(study, done, folder)
 
 
 def _write(study: Study, done: Mapping[str, Record], folder: Path) -> list[Record]:
-    """Write and return the records that there are, in the order of the study."""
+    """Write all records, and return the study's own.
+
+    Others are kept: those of seeds or variants that this time were not asked for.
+    """
+    own = _own(study, done)
+    others = [record for record in done.values() if record not in own]
+    write_records(folder / RECORDS, [*own, *others])
+    return own
+
+
+def _own(study: Study, done: Mapping[str, Record]) -> list[Record]:
+    """Return the records of the study's runs, in its order."""
     wanted = [trial.command for trial in wanted_trials(study, done)]
-    records = [done[command] for command in wanted if command in done]
-    write_records(folder / RECORDS, records)
-    return records
+    return [done[command] for command in wanted if command in done]
+
+
+def done_records(study: Study, folder: Path) -> list[Record]:
+    """Return the records of those of the study's runs that are done, in its order."""
+    return _own(study, find_records(study, folder))
 
 
 def find_records(study: Study, folder: Path) -> dict[str, Record]:
-    """Return the records of runs that are done, by their commands."""
+    """Return all records in the folder by their commands, also of other settings."""
     found = {record.command: record for record in read_records(folder / RECORDS)}
     for trial in _all_trials(study):
         for record in read_records(folder / trial.folder / RECORD):
@@ -156,7 +171,7 @@ def _run_first_free(
 ) -> bool:
     """Do the first run that no other process is doing; return if there was one."""
     for trial in todo:
-        watchers = _Told(on_trial, trial, done, done + len(todo))
+        watchers = _Told(on_trial, trial, done, trial.study.runs)
         try:
             run_trial(trial, folder, root=root, watchers=watchers)
         except Busy:

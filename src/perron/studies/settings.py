@@ -50,6 +50,12 @@ class Study(Settings):
         """The variant that the others are tested against."""
         return self.reference or next(iter(self.variants))
 
+    @property
+    def runs(self) -> int:
+        """How many there are in all."""
+        tuning = (len(self.grid) - 1) * len(self.variants)
+        return tuning + sum(map(self.seeds_of, self.variants))
+
     def seeds_of(self, variant: str) -> int:
         """Return how many runs a variant has."""
         return self.variants[variant].seeds or self.seeds
@@ -84,8 +90,9 @@ def read_study(
         study = Study.model_validate(_table(name))
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"{name}: {key}: {what_is_wrong(first)}") from error
+        key = "".join(f"{part}." for part in first["loc"])[:-1]
+        told = f"{key}: " if key else ""
+        raise SettingsError(f"{name}: {told}{what_is_wrong(first)}") from error
     update: dict[str, Any] = {"asked": (*study.asked, *overrides)}
     if seeds is not None:
         update["variants"] = {
@@ -101,8 +108,8 @@ def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     path = _packaged() / f"{name}.toml" if own else Path(name)
     if not path.is_file():
         raise SettingsError(
-            f"no study {name!r}: give the path of a TOML file, or one of "
-            f"{', '.join(study_names())}"
+            f"there is no file {name!r}, nor a study of that name: give the path of a "
+            f"TOML file, or one of {', '.join(study_names())}"
         )
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -121,7 +121,10 @@ def package_folder(package: str, where: str) -> Path:
     module = re.sub("[-.]", "_", package)
     spec = importlib.util.find_spec(module) if module.isidentifier() else None
     if spec is None:
-        raise SettingsError(f"{where}: is not installed: pip install {package}")
+        raise SettingsError(
+            f"{where}: there is no package {package} here; if it is "
+            f"one with a model: pip install {package}"
+        )
     roots = [Path(root) for root in spec.submodule_search_locations or ()]
     found = {
         path.parent
