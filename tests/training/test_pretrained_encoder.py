@@ -207,7 +207,7 @@ class TestAModelInAPackage:
         self.refused(packed, where + install)
         for name in ("", "../elsewhere", "os/path"):
             packed["model"]["encoder"] = f"hf:package:{name}"
-            self.refused(packed, "is not installed")
+            self.refused(packed, "there is no package")
 
     def test_it_has_no_model(self, packed, package):
         (package / "config.json").write_text("[]")
