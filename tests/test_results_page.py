@@ -1,0 +1,54 @@
+"""docs/results.md says what the records beside it say."""
+
+import importlib.util
+
+import pytest
+from pages import ROOT
+
+from perron.studies.records import read_records
+
+RESULTS = ROOT / "docs" / "results"
+RECORDS = sorted(RESULTS.glob("runs/*/records.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def writer():
+    spec = importlib.util.spec_from_file_location(
+        "write_page", RESULTS / "write_page.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_of_studies_are_those_of_their_records(writer):
+    """The paper's tables also say which data are missing, which is another matter."""
+    text = writer.PAGE.read_text(encoding="utf-8")
+    blocks = {block[2]: block[0] for block in writer.BLOCK.finditer(text)}
+    assert set(writer.OWN) <= set(blocks)
+    assert set(blocks) <= {*writer.OWN, *writer.TARGETS}
+    for name in writer.OWN:
+        expected = writer.replaced(writer.BLOCK.search(blocks[name]))
+        assert blocks[name] == expected, f"{name}: run docs/results/write_page.py"
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_every_record_is_whole(path):
+    records = read_records(path)
+    assert records
+    assert len({record.command for record in records}) == len(records)
+    for record in records:
+        assert record.command.startswith("perron train ")
+        assert record.command.endswith(f"training.seed={record.seed}")
+        assert record.answers().mean() == pytest.approx(record.test)
+        assert len(record.data) == 16
+        assert not record.commit.endswith("+"), "its source had changes"
+    assert len({record.tested for record in records}) == 1
+
+
+def test_a_table_of_the_paper_has_the_runs_of_its_records(writer):
+    (path,) = (p for p in RECORDS if p.parent.name == "sst2")
+    runs = (RESULTS / "table3-runs.csv").read_text(encoding="utf-8")
+    for record in read_records(path):
+        assert record.commit in runs
+        assert f",{record.test}," in runs
