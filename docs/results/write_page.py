@@ -52,7 +52,7 @@ def take(out: Path) -> None:
         make_folder(kept)
         both = find_records(study, kept) | find_records(study, folder)
         write_records(kept / RECORDS, both.values())
-        records = done_records(study, kept)
+        records = done_records(study, kept)  # without those of other settings
         write_records(kept / RECORDS, records)
         write_whole(kept / "runs.csv", csv_bytes(csv_rows(records)))
     for name in set(TARGETS) - set(FROM_RECORDS):

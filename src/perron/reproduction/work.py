@@ -121,10 +121,9 @@ class Work:
         study, folder = self.study(name), self.out / "runs" / name
         point = best_point(study, variant, find_records(study, folder))
         trial = Trial(study, variant, point or 0, 0)
-        place = folder / trial.folder
-        if not (place / "config.json").exists():
-            run_trial(trial, folder, root=self.root, watchers=self._watchers(trial))
-        return load(place), trial
+        # A run that is done is not done again, and one of other settings is refused.
+        run_trial(trial, folder, root=self.root, watchers=self._watchers(trial))
+        return load(folder / trial.folder), trial
 
     def _watchers(self, trial: Trial) -> Callable[[], Sequence[Watcher]]:
         on_trial = self.on_trial

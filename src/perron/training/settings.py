@@ -64,7 +64,7 @@ class Recipe(Settings):
     text: TextSettings = TextSettings()
     vectors: tuple[str, ...] = ()  # sources of word vectors, put side by side
     # Standard deviation that each source's numbers are scaled to; some packages' are
-    # five times as large as others', and would drown them.
+    # several times as large as others', and would drown them.
     vector_spread: Positive | None = None
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
