@@ -1,5 +1,9 @@
 import csv
+import signal
+import subprocess
+import sys
 
+import psutil
 import pytest
 import tomli_w
 from cli.conftest import TINY
@@ -64,6 +68,21 @@ def test_a_worker_that_fails_is_told(perron, study, tmp_path):
     assert told.status == 1
     assert "no such file" in told.err
     assert "2 of 2 processes failed" in told.err
+
+
+def test_a_study_that_is_ended_ends_its_workers(study, tmp_path):
+    study.write_text(study.read_text().replace("max_epochs=1", "max_epochs=9999"))
+    command = [sys.executable, "-m", "perron", "study", study, "--workers", "2"]
+    with subprocess.Popen(
+        [*command, "--out", tmp_path / "runs"], stderr=subprocess.PIPE, text=True
+    ) as ours:
+        begun = [line for _, line in zip(range(2), ours.stderr, strict=False)]
+        workers = psutil.Process(ours.pid).children(recursive=True)
+        ours.send_signal(signal.SIGTERM)
+        ours.communicate(timeout=60)
+    assert len(begun) == len(workers) == 2
+    assert ours.returncode == 130
+    assert not any(worker.is_running() for worker in workers)
 
 
 def test_workers_are_started_without_workers():

@@ -6,6 +6,7 @@ import sys
 
 from perron.cli.console import say
 from perron.errors import PerronError
+from perron.training.stopping import ended_by_term
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -21,22 +22,27 @@ def share_work(workers: int) -> None:
     command = [sys.executable, "-m", "perron", *_without_workers(sys.argv[1:])]
     # They speak through a pipe, for lines are readable when mixed, and bars are not.
     heard, spoken = os.pipe()
-    running = [
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=spoken
-        )
-        for _ in range(workers)
-    ]
-    os.close(spoken)
-    try:
-        with os.fdopen(heard, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                say(line.rstrip("\n"))
-        failed = [process for process in running if process.wait() != 0]
-    finally:
-        for process in running:
-            if process.poll() is None:
+    running: list[subprocess.Popen[bytes]] = []
+    with ended_by_term():
+        try:
+            for _ in range(workers):
+                running.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdout=subprocess.DEVNULL,
+                        stderr=spoken,
+                    )
+                )
+            os.close(spoken)
+            with os.fdopen(heard, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    say(line.rstrip("\n"))
+            failed = [process for process in running if process.wait() != 0]
+        finally:  # they save what they have, which takes them a moment
+            for process in running:
                 process.terminate()
+            for process in running:
                 process.wait()
     if failed:
         raise PerronError(

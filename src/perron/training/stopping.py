@@ -27,10 +27,10 @@ class StopRequest:
     def note(self, number: int, frame: FrameType | None) -> None:
         """Take a signal; a second one of the same kind is not held back."""
         self.number = number
-        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else _again)
+        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else _interrupt)
 
 
-def _again(number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -52,3 +52,16 @@ def held_back_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_term() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that what it began is ended too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -3,18 +3,16 @@
 import logging
 import os
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import ray
 from ray.data import DataContext
 
 from perron.errors import PerronError
+from perron.training.stopping import ended_by_term
 
 # Read when Ray starts: no reports to its makers, no chatter.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
@@ -49,7 +47,7 @@ def ray_session(workers: int | None, address: str | None) -> Iterator[int]:
             return
         address = address or os.environ.get(ADDRESS)
         session = _joined(address) if address else _started(workers)
-        with session, _ended_by_term():
+        with session, ended_by_term():
             yield workers or _processors()
     finally:
         context.enable_progress_bars = shown
@@ -97,23 +95,6 @@ def _started(workers: int | None) -> Iterator[None]:
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _ended_by_term() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does; Ray's own handler would abort."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @contextmanager
