@@ -7,8 +7,8 @@ from perron.reproduction.data_tables import TITLES
 from perron.reproduction.paper import ACCURACIES, CITED
 from perron.reproduction.work import Piece, Work
 from perron.studies.records import Record
-from perron.studies.summary import Line, csv_rows, markdown, summarise, with_deviation
-from perron.tables import markdown_table
+from perron.studies.summary import Line, csv_rows, markdown, summarise
+from perron.tables import markdown_table, with_deviation
 
 CLASSIFICATION = ("yelp2013", "yelp2014", "imdb", "sst1", "sst2", "imdb-25k")
 ENTAILMENT = ("snli", "sick")

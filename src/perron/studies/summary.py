@@ -9,7 +9,7 @@ import numpy as np
 from perron.errors import DataError
 from perron.studies.records import Record
 from perron.studies.settings import Study
-from perron.tables import markdown_table
+from perron.tables import markdown_table, p_value_text, with_deviation
 from perron.training.significance import paired_p_value
 
 COLUMNS = (
@@ -71,20 +71,13 @@ class Line:
             str(self.seeds),
             with_deviation(self.dev, self.dev_deviation),
             with_deviation(self.test, self.test_deviation),
-            "" if self.p_value is None else f"{self.p_value:.3f}",
+            p_value_text(self.p_value),
             ", ".join(f"{context:.2f}" for context, _ in self.graphs),
             ", ".join(f"{eigenvalue:.2f}" for _, eigenvalue in self.graphs),
             f"{self.parameters:,}",
             f"{self.epoch_seconds:.1f}",
             self.chosen,
         ]
-
-
-def with_deviation(mean: float | None, deviation: float | None) -> str:
-    """Return an accuracy as it stands in a table."""
-    if mean is None:
-        return ""
-    return f"{mean:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
 
 
 def summarise(study: Study, records: Sequence[Record]) -> list[Line]:

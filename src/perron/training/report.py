@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 from perron.files import write_whole
-from perron.tables import markdown_table
+from perron.tables import markdown_table, p_value_text, with_deviation
 
 COLUMNS = ("aggregator", "seeds", "test", "dev", "p", "s/epoch", "time")
 
@@ -38,15 +38,12 @@ class Line:
 
     def cells(self) -> list[str]:
         """Return what stands in each of `COLUMNS`."""
-        test = f"{self.test_mean:.1f}"
-        if self.test_deviation is not None:
-            test += f" ± {self.test_deviation:.1f}"
         return [
             self.aggregator,
             str(self.seeds),
-            test,
+            with_deviation(self.test_mean, self.test_deviation),
             f"{self.dev_mean:.1f}",
-            "" if self.p_value is None else f"{self.p_value:.3f}",
+            p_value_text(self.p_value),
             f"{self.epoch_seconds:.1f}",
             "" if self.time_ratio is None else f"{self.time_ratio:.2f}",
         ]
