@@ -19,7 +19,7 @@ def piece(small_work):
 
 @pytest.fixture
 def graphs(small_work):
-    pipeline, trial = small_work.model("sst2", "centrality")
+    pipeline, trial, _ = small_work.model("sst2", "centrality")
     folder = small_work.out / "runs" / "sst2" / trial.folder
     dev = held_out_examples(pipeline, folder, "dev", small_work.root)
     return dev, list(module.graphs_of(pipeline.model, dev))

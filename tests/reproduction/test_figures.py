@@ -1,4 +1,5 @@
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def piece(request, small_work):
 
 
 def explained(work, name):
-    pipeline, _ = work.model(STUDIES[name], "centrality")
+    pipeline, _, _ = work.model(STUDIES[name], "centrality")
     return pipeline.explain(*TEXTS[name].values())
 
 
@@ -94,13 +95,27 @@ def test_areas_of_nodes_and_widths_of_arrows_tell_the_shares(small_work):
     np.testing.assert_allclose(places[edges[0].target], end)
 
 
+@pytest.mark.parametrize("count", [1, 2, 16, 40])
+def test_nodes_do_not_cover_each_other(count, small_work):
+    words = explained(small_work, "figure1").words[0]
+    even = replace(words, nodes=["word"] * count, weights=[1 / count] * count)
+    figure = figures.draw_graphs([even], [[]], ["sentence"], "title")
+    figure.draw_without_rendering()  # settles what is where
+    (axes,) = figure.axes
+    (nodes,) = axes.collections
+    x, y = (axes.transData.transform(nodes.get_offsets()) * 72 / figure.dpi).T
+    apart = np.hypot(x - np.roll(x, 1), y - np.roll(y, 1))
+    across = 2 * np.sqrt(nodes.get_sizes()[0] / np.pi)
+    assert count == 1 or apart.min() > across
+
+
 def test_a_second_call_gives_the_same(piece, small_work):
     again = {"figure1": figure1, "graph": graph}[piece.name](small_work)
     assert again == piece
 
 
 def test_the_text_says_where_it_comes_from(piece, small_work):
-    _, trial = small_work.model(STUDIES[piece.name], "centrality")
+    _, trial, _ = small_work.model(STUDIES[piece.name], "centrality")
     assert trial.command in piece.text
     for told in (f"![{piece.title}]({piece.name}.svg)", "seed 0", "fingerprint"):
         assert told in piece.text

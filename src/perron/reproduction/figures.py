@@ -23,7 +23,7 @@ HYPOTHESIS = "a person is outside with an animal ."
 COLUMNS = ("text", "row", "word", "place", "to", "to_place", "share")
 
 EDGES_PER_WORD = 1.5  # more of them hide each other
-_LARGEST = 1600.0  # area of the heaviest word's node, in square points
+_LARGEST = 1600.0  # area of the heaviest word's node, in square points, if it has room
 _WIDEST = 6.0  # of an edge, in points
 _INCHES = 2.0  # to the radius of the circle of words
 _SPACE = 1.5, 1.25  # from its middle to the rim, in radii
@@ -143,7 +143,11 @@ def _draw(axes: "Axes", words: Graph, edges: Sequence[Flow]) -> None:
     weights = _weights(words)
     angles = [pi / 2 - 2 * pi * place / len(weights) for place in range(len(weights))]
     places = [(cos(angle), sin(angle)) for angle in angles]
-    areas = [_LARGEST * share / max(weights) for share in weights]
+    # Of a long sentence with even weights all nodes are as large as there is room for;
+    # a tenth of it goes to the margins.
+    room = 0.9 * 72 * _INCHES * sin(pi / max(2, len(weights)))
+    largest = min(_LARGEST, pi * room**2)
+    areas = [largest * share / max(weights) for share in weights]
     radii = [sqrt(area / pi) for area in areas]
     most = max((edge.share for edge in edges), default=1.0)
     for j, i, share in reversed(edges):  # the strongest on top

@@ -7,7 +7,7 @@ from pathlib import Path
 from perron.pipeline import Pipeline
 from perron.reproduction.work import Piece, Work
 from perron.studies.records import Record, source_version
-from perron.studies.run import Trial, best_point, find_records, run_trial
+from perron.studies.run import Trial, best_point, find_records
 
 VARIANT = "centrality"
 
@@ -41,11 +41,9 @@ def find_trained(work: Work, name: str) -> Trained | str:
             return reason
         if work.only_done:
             return f"{name}: no {VARIANT} model is trained yet, and none is to be"
-    pipeline, trial = work.model(name, VARIANT)
-    runs = work.out / "runs" / name
-    # It is done: this gives its record, and refuses one of other settings.
-    record = run_trial(trial, runs, root=work.root)
-    return Trained(pipeline, trial, record, runs / trial.folder)
+    pipeline, trial, record = work.model(name, VARIANT)
+    folder = work.out / "runs" / name / trial.folder
+    return Trained(pipeline, trial, record, folder)
 
 
 def _is_trained(work: Work, name: str) -> bool:

@@ -113,17 +113,20 @@ class Work:
             return done_records(study, folder)
         return run_study(study, folder, root=self.root, on_trial=self.on_trial)
 
-    def model(self, name: str, variant: str) -> tuple[Pipeline, Trial]:
-        """Return a trained model of a study, with seed 0; trained now if need be.
+    def model(self, name: str, variant: str) -> tuple[Pipeline, Trial, Record]:
+        """Return a trained model of a study, its run (with seed 0) and the record.
 
-        If the study has been tuned it is the best of its grid, else the first.
+        It is trained now if need be. If the study has been tuned it is the best of its
+        grid, else the first.
         """
         study, folder = self.study(name), self.out / "runs" / name
         point = best_point(study, variant, find_records(study, folder))
         trial = Trial(study, variant, point or 0, 0)
         # A run that is done is not done again, and one of other settings is refused.
-        run_trial(trial, folder, root=self.root, watchers=self._watchers(trial))
-        return load(folder / trial.folder), trial
+        record = run_trial(
+            trial, folder, root=self.root, watchers=self._watchers(trial)
+        )
+        return load(folder / trial.folder), trial, record
 
     def _watchers(self, trial: Trial) -> Callable[[], Sequence[Watcher]]:
         on_trial = self.on_trial
