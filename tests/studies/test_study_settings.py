@@ -20,7 +20,8 @@ def written(folder, text):
 @pytest.mark.parametrize("name", study_names())
 def test_every_run_of_the_packaged_studies_has_valid_settings(name):
     study = read_study(name)
-    assert set(study.variants) == set(ACCURACIES)
+    rows = set(study.variants)
+    assert rows < set(ACCURACIES) if "phrases" in name else rows == set(ACCURACIES)
     for variant in study.variants:
         for point in range(len(study.grid)):
             recipe = Trial(study, variant, point, 4).recipe()

@@ -1,30 +1,35 @@
 """Tables 3 and 4: accuracies, the paper's beside ours."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perron.reproduction.data_tables import TITLES
 from perron.reproduction.paper import ACCURACIES, CITED
 from perron.reproduction.work import Piece, Work
+from perron.studies import Study
 from perron.studies.records import Record
 from perron.studies.summary import Line, csv_rows, markdown, summarise
 from perron.tables import markdown_table, with_deviation
 
-CLASSIFICATION = ("yelp2013", "yelp2014", "imdb", "sst1", "sst2", "imdb-25k")
+CLASSIFICATION = (
+    *("yelp2013", "yelp2014", "imdb", "sst1", "sst1-phrases", "sst2", "sst2-phrases"),
+    "imdb-25k",
+)
 ENTAILMENT = ("snli", "sick")
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was found about one dataset.
+    """What was found by one study.
 
     Attributes:
+        study: what was asked.
         lines: by variant; without those whose runs are not there.
         records: of all runs.
         missing: what is missing to run it, and how to get it.
-        table: of the study, as Markdown.
+        table: of its lines, as Markdown.
     """
 
+    study: Study
     lines: dict[str, Line] = field(default_factory=dict)
     records: Sequence[Record] = ()
     missing: str | None = None
@@ -41,50 +46,51 @@ def table4(work: Work) -> Piece:
     return _accuracies(work, "table4", "Table 4: entailment", ENTAILMENT)
 
 
-def _accuracies(work: Work, name: str, title: str, datasets: Sequence[str]) -> Piece:
-    found = {dataset: _found(work, dataset) for dataset in datasets}
+def _accuracies(work: Work, name: str, title: str, studies: Sequence[str]) -> Piece:
+    found = {study: _found(work, study) for study in studies}
+    of_paper = {study for told in ACCURACIES.values() for study in told}
     header = ["pooling"]
-    for dataset in datasets:
-        header += [f"{TITLES[dataset]}, paper", f"{TITLES[dataset]}, ours"]
+    for study, of in found.items():
+        if study in of_paper:
+            header.append(f"{of.study.title}, paper")
+        header.append(f"{of.study.title}, ours")
     rows = []
-    for row, told in ACCURACIES.items():
-        cells = [row]
-        for dataset in datasets:
-            cells += [_number(told.get(dataset)), _ours(found[dataset], row)]
+    for row, told in (ACCURACIES | CITED).items():
+        is_cited = row in CITED
+        if is_cited and not told.keys() & found.keys():
+            continue
+        cells = [f"{row} (cited)" if is_cited else row]
+        for study, of in found.items():
+            if study in of_paper:
+                cells.append(_number(told.get(study)))
+            cells.append("" if is_cited else _ours(of, row))
         rows.append(cells)
-    for row, told in CITED.items():
-        if any(dataset in told for dataset in datasets):
-            cells = [f"{row} (cited)"]
-            for dataset in datasets:
-                cells += [_number(told.get(dataset)), ""]
-            rows.append(cells)
     text = "\n\n".join(
         [
             markdown_table(header, rows),
             "Test accuracy in per cent; ours: mean ± standard deviation over seeds, "
-            "and how many. IMDB-25k and SICK are not in the paper. What the paper "
+            "and how many. Phrases: trained on those of the trees too. What the paper "
             "cites is not run. The command, seed, commit and data fingerprint of every "
             f"run are in {name}-runs.csv.",
-            *_details(name, datasets, found),
+            *_details(name, found),
         ]
     )
     columns, *_ = csv_rows([])
     runs = [
-        [dataset, *row]
-        for dataset, of in found.items()
-        for row in csv_rows(of.records)[1:]
+        [study, *row] for study, of in found.items() for row in csv_rows(of.records)[1:]
     ]
-    more = {f"{name}-runs.csv": [["dataset", *columns], *runs]}
+    more = {f"{name}-runs.csv": [["study", *columns], *runs]}
     return Piece(name, title, text + "\n", [header, *rows], more=more)
 
 
-def _found(work: Work, dataset: str) -> Found:
-    study = work.study(dataset)
-    missing = work.missing(dataset)
-    records = work.records(dataset)
+def _found(work: Work, name: str) -> Found:
+    study = work.study(name)
+    missing = work.missing(name)
+    records = work.records(name)
     lines = summarise(study, records)
+    by_variant = {line.variant: line for line in lines}
     table = markdown(study, lines) if lines else ""
-    return Found({line.variant: line for line in lines}, records, missing, table)
+    return Found(study, by_variant, records, missing, table)
 
 
 def _number(value: float | None) -> str:
@@ -96,18 +102,19 @@ def _ours(found: Found, row: str) -> str:
     if line is not None:
         told = with_deviation(line.test, line.test_deviation)
         return f"{told} ({line.seeds})"
+    if row not in found.study.variants:
+        return "-"
     return "missing" if found.missing else "not run"
 
 
-def _details(name: str, datasets: Sequence[str], found: dict[str, Found]) -> list[str]:
-    """Return a section for each dataset: its study's table, or what is missing."""
+def _details(name: str, found: Mapping[str, Found]) -> list[str]:
+    """Return a section for each study: its table, or what is missing."""
     then = f"`perron reproduce {name}`"
     sections = []
-    for dataset in datasets:
-        of = found[dataset]
-        body = [f"### {TITLES[dataset]}"]
+    for study, of in found.items():
+        body = [f"### {of.study.title}"]
         if of.table:
-            body += [f"The study `{dataset}`:", of.table]
+            body += [f"The study `{study}`:", of.table]
         if of.missing:
             what = "To run more" if of.table else "Missing"
             body.append(f"{what}: {of.missing}. Then: {then}")

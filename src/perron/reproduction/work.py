@@ -24,9 +24,12 @@ from perron.training.watchers import Watcher
 
 # How to get what cannot come with the project.
 _INSIDE = "in the folder that --data-dir or PERRON_DATA names"
+_TREEBANK = f"the Stanford Sentiment Treebank as sst/trees/train.txt, … {_INSIDE}"
 HOW_TO_GET = {
-    "sst1": f"the Stanford Sentiment Treebank as sst/trees/train.txt, … {_INSIDE}",
-    "sst2": f"the Stanford Sentiment Treebank as sst/trees/train.txt, … {_INSIDE}",
+    "sst1": _TREEBANK,
+    "sst2": _TREEBANK,
+    "sst1-phrases": _TREEBANK,
+    "sst2-phrases": _TREEBANK,
     "snli": f"SNLI 1.0 as snli/snli_1.0_train.jsonl, … {_INSIDE}",
     "sick": f"SICK as sick/SICK_train.txt, … {_INSIDE}",
     "yelp2013": f"Yelp-2013 as yelp2013/yelp-2013-train.txt.ss, … {_INSIDE}",
