@@ -8,6 +8,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # torch's threads spin while they wait for each other, which is slow on a machine that
 # does something else too.
 CALM := GOMP_SPINCOUNT=1000
+# Tests start many processes; with their modules compiled once they start sooner.
+unexport PYTHONDONTWRITEBYTECODE
 # One process for each core, with a thread each; the tests of a file stay together, and
 # files are begun in the order of tests/conftest.py.
 TOGETHER := -n auto --dist loadfile --no-loadscope-reorder
