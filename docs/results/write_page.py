@@ -49,8 +49,10 @@ def take(out: Path) -> None:
     for folder in sorted((out / "runs").iterdir()):
         study = read_study(OWN.get(folder.name, folder.name))
         kept = HERE / "runs" / folder.name
-        make_folder(kept)
         both = find_records(study, kept) | find_records(study, folder)
+        if not both:  # the first of its runs is under way
+            continue
+        make_folder(kept)
         write_records(kept / RECORDS, both.values())
         records = done_records(study, kept)  # without those of other settings
         write_records(kept / RECORDS, records)
