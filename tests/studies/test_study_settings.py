@@ -49,6 +49,11 @@ a = { set = ["training.clip=3"] }
     study = read_study(path, ["training.decay=0.5", "training.clip=9"])
     training = Trial(study, "a", 0, 7).recipe().training
     assert (training.l2, training.clip, training.decay) == (2, 3, 0.5)
+    told = Trial(study, "a", 0, 7).command
+    assert told == (
+        "perron train sst2 --set training.l2=2 --set training.decay=0.5 "
+        "--set training.clip=3 --set training.seed=7"
+    )
 
 
 def test_seeds_can_be_asked_for():

@@ -61,10 +61,16 @@ class Study(Settings):
         return self.variants[variant].seeds or self.seeds
 
     def overrides(self, variant: str, point: int, seed: int) -> list[str]:
-        """Return what to set for one run."""
+        """Return what to set for one run; of what is set twice, the last."""
         own = self.variants[variant].set
         shared = [*self.set, *self.grid[point], *self.asked]
-        return [*shared, *own, f"training.seed={seed}"]
+        settings = [*shared, *own, f"training.seed={seed}"]
+        last = {_key(setting): place for place, setting in enumerate(settings)}
+        return [settings[place] for place in sorted(last.values())]
+
+
+def _key(setting: str) -> str:
+    return setting.partition("=")[0]
 
 
 def study_names() -> list[str]:
