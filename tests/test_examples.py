@@ -31,7 +31,13 @@ def folder(demo, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)])
+def paced(page):
+    """Mark the tutorials as slow: they train models."""
+    slow = [pytest.mark.slow] if page.startswith("docs/tutorials/") else []
+    return pytest.param(page, marks=slow)
+
+
+@pytest.mark.parametrize("page", [paced(page) for page in PAGES if has_code(page)])
 def test_the_code_on_a_page_runs(page, folder):
     """See pages.py for what is run and how a block is excused."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -148,6 +154,7 @@ def test_the_classifier_stands_beside_those_of_scikit_learn(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_an_exported_model_needs_neither_perron_nor_torch(demo):
     folder, _ = demo
     command = [sys.executable, ROOT / "examples" / "onnx_inference.py"]
