@@ -47,7 +47,7 @@ def ray_session(workers: int | None, address: str | None) -> Iterator[int]:
             return
         address = address or os.environ.get(ADDRESS)
         session = _joined(address) if address else _started(workers)
-        with session, ended_by_term():
+        with session, ended_by_term():  # Ray's own handler would abort
             yield workers or _processors()
     finally:
         context.enable_progress_bars = shown
