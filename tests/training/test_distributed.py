@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -32,7 +33,12 @@ TWO_MACHINES = [
     str(Path(__file__).with_name("watch_reads.py")),
     ".",
 ]
-WAYS = ("one machine", "two machines")
+LAUNCHES = {  # command, options, machines
+    "alone": (["perron"], [], 1),
+    "one machine": (ONE_MACHINE, ["--set", "training.accumulate=2"], 1),
+    "two machines": (TWO_MACHINES, [], 2),
+}
+WAYS = ["one machine", pytest.param("two machines", marks=pytest.mark.slow)]
 BATCH = 7
 
 
@@ -82,24 +88,20 @@ def surroundings(tmp_path_factory):
 def trained(surroundings):
     folder, perron = surroundings
 
-    def train(name: str, launcher: list[str], *more: str, machines: int = 1):
-        options = ["train", "tiny.toml", "--out", name, *more]
+    @cache
+    def train(way: str):
+        launcher, more, machines = LAUNCHES[way]
+        options = ["train", "tiny.toml", "--out", way, *more]
         told = perron(launcher, *options, machines=machines)
-        lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+        lines = (folder / way / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines], told
 
-    return {
-        "alone": train("alone", ["perron"]),
-        "one machine": train(
-            "one machine", ONE_MACHINE, "--set", "training.accumulate=2"
-        ),
-        "two machines": train("two machines", TWO_MACHINES, machines=2),
-    }
+    return train
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_two_processes_have_the_loss_curve_of_one(trained, way):
-    (one, _), (two, _) = trained["alone"], trained[way]
+    (one, _), (two, _) = trained("alone"), trained(way)
     assert len(one) == len(two) == 3
     for alone, together in zip(one, two, strict=True):
         assert alone["step"] == together["step"]
@@ -112,11 +114,13 @@ def test_two_processes_have_the_loss_curve_of_one(trained, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_only_one_of_two_processes_speaks(trained, way):
-    assert trained[way][1].replace(way, "alone") == trained["alone"][1]
+    assert trained(way)[1].replace(way, "alone") == trained("alone")[1]
 
 
+@pytest.mark.slow
 def test_each_process_reads_its_part_of_the_training_texts(trained, surroundings):
     folder, _ = surroundings
+    trained("two machines")
     reads = [json.loads((folder / f"reads-{rank}.json").read_text()) for rank in (0, 1)]
     # Whoever writes checkpoints also goes once through all texts, in larger pieces.
     learnt = [[rows for rows in read if len(rows) <= BATCH // 2 + 1] for read in reads]
