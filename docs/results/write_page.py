@@ -14,6 +14,7 @@ figures are copied first.
 """
 
 import argparse
+import os
 import re
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--take", type=Path, help="folder of --out of the runs")
     asked = parser.parse_args()
+    if "PERRON_DATA" not in os.environ:  # table 1 would say that all is missing
+        parser.error("PERRON_DATA is not set: it names the folder of the datasets")
     if asked.take is not None:
         take(asked.take)
     text = PAGE.read_text(encoding="utf-8")
