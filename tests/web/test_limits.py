@@ -157,7 +157,7 @@ def test_a_full_queue_is_told_at_once_and_takes_texts_again_later(serving, gate)
 
 
 def test_a_request_may_take_so_long_and_is_then_not_computed(serving, gate):
-    client = serving(max_seconds=0.1, batch_wait=0)
+    client = serving(max_seconds=1, batch_wait=0)
     gate.clear()
 
     async def scene():
