@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 import torch
 from chromium import browser  # noqa: F401
@@ -11,6 +13,12 @@ LONG = (
     "test_corpora_ray.py",
     "test_resume.py",
 )
+
+
+# What runs behind a shell's back ignores Ctrl-C, and so would the processes that tests
+# start, some of which are to be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
