@@ -12,15 +12,39 @@ def test_texts_are_counted_by_hand(write, tmp_path):
     write("dev", "bad a\ngood b\n")
     data = DataSettings(format="lines", train="train", dev="dev", skip_bad=True)
     splits = load_data(data, tmp_path)
-    assert statistics(splits, data, "lower") == Statistics(
+    found = statistics(splits, data, "lower")
+    assert found == Statistics(
         sizes={"train": 3, "dev": 2, "test": 0},
         labels={"bad": 1, "good": 2},
         mean_length=(3 + 6 + 2) / 3,
         vocabulary=8,
         skipped=sum(splits.skipped.values()),
         dropped=0,
+        fingerprint=found.fingerprint,
     )
     assert statistics(splits, data, "keep").vocabulary == 9
+
+
+def test_the_fingerprint_tells_texts_labels_and_parts_apart(write, tmp_path):
+    def fingerprint(train, dev):
+        write("train", train)
+        write("dev", dev)
+        data = DataSettings(format="lines", train="train", dev="dev")
+        return statistics(load_data(data, tmp_path), data, "lower").fingerprint
+
+    train, dev = "bad a\ngood b\n", "bad c\ngood d\n"
+    first = fingerprint(train, dev)
+    assert fingerprint(train, dev) == first
+    assert fingerprint("bad  a\r\ngood b", dev) == first  # the same in other letters
+    others = [
+        (train.replace("a\n", "x\n"), dev),
+        ("good a\nbad b\n", dev),
+        ("good b\nbad a\n", dev),
+        (dev, train),
+        (train.replace("bad", "sad"), dev.replace("bad", "sad")),
+        (train + dev, dev),
+    ]
+    assert len({first, *(fingerprint(*other) for other in others)}) == 7
 
 
 def test_the_texts_of_a_pair_are_counted_each_on_its_own(write):

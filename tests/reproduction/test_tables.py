@@ -10,7 +10,7 @@ from perron.reproduction.data_tables import TITLES, table1, table2
 from perron.reproduction.paper import ACCURACIES, CITED, DATASETS
 from perron.reproduction.work import Work
 from perron.studies import read_study
-from perron.studies.records import write_records
+from perron.studies.records import source_version, write_records
 from perron.studies.run import RECORDS, Trial
 from perron.studies.summary import summarise
 
@@ -70,7 +70,7 @@ def test_table_1_says_what_is_missing(nothing):
     piece = table1(nothing)
     assert piece.text.count("is missing. Get") == len(TITLES)
     ours = [row for row in piece.rows if row[1] == "ours"]
-    assert all(set(row[2:]) == {"missing"} for row in ours)
+    assert all(row[2:] == ["missing"] * 6 + [""] for row in ours)
     assert cells_of(piece, "SST-2", "paper") == [
         "6,920",
         "872",
@@ -83,7 +83,7 @@ def test_table_1_says_what_is_missing(nothing):
 
 def cells_of(piece, title, who):
     (row,) = (row for row in piece.rows if tuple(row[:2]) == (title, who))
-    return row[2:]
+    return row[2:8]  # without the fingerprint
 
 
 def test_table_1_counts_the_files(nothing):
@@ -105,6 +105,9 @@ def test_table_1_counts_the_files(nothing):
     # texts of five words, of which four differ.
     assert cells_of(piece, "SST-1", "ours") == ["3", "1", "2", "5", "2.3", "5"]
     assert cells_of(piece, "SST-2", "ours") == ["2", "1", "1", "2", "2.5", "4"]
+    fingerprints = {row[-1] for row in piece.rows[1:]}
+    assert sorted(map(len, fingerprints)) == [0, 16, 16]  # without the neutral, another
+    assert source_version() in piece.text
 
 
 def test_a_file_that_is_there_but_bad_is_an_error(nothing):

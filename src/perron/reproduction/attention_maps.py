@@ -5,7 +5,8 @@ map is a graph, and `GraphCentralityPool` weighs each token by its centrality in
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,9 +70,15 @@ def attention_maps(work: Work) -> Piece:
         f"The best graph on dev is {best}: {found['test'][best]:.4f} on test, against "
         f"{found['test'][stock]:.4f} of {stock}.\n\n"
         f"Command: `perron reproduce {NAME}`; nothing is random; commit "
-        f"{source_version()}; package {PACKAGE}.\n"
+        f"{source_version()}; package {PACKAGE}; data of fingerprint "
+        f"{_fingerprint(files.values())}.\n"
     )
     return Piece(NAME, TITLE, text, [header, *rows])
+
+
+def _fingerprint(files: Iterable[Path]) -> str:
+    content = b"".join(path.read_bytes() for path in files)
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _read(path: Path) -> list[Pair]:

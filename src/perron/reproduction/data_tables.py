@@ -7,6 +7,7 @@ from perron.data.statistics import Statistics, statistics
 from perron.errors import DataError
 from perron.reproduction.paper import DATASETS, PaperData
 from perron.reproduction.work import HOW_TO_GET, Piece, Work
+from perron.studies.records import source_version
 from perron.studies.run import Trial
 from perron.tables import markdown_table
 from perron.training import Recipe, read_recipe, recipe_table
@@ -26,25 +27,27 @@ VECTORS = {
 def table1(work: Work) -> Piece:
     """Sizes, classes, mean length and vocabulary of each dataset that is found."""
     header = ["dataset", "", "train", "dev", "test", "classes", "words", "vocabulary"]
+    header.append("fingerprint")
     rows: list[list[str]] = []
     notes = []
     for name, title in TITLES.items():
         if name in DATASETS:
-            rows.append([title, "paper", *_of_paper(DATASETS[name])])
+            rows.append([title, "paper", *_of_paper(DATASETS[name]), ""])
         try:
             found = _found(work, name)
         except DataError as error:
             if error.line is not None:  # it is there, and bad
                 raise
-            rows.append([title, "ours", *["missing"] * 6])
+            rows.append([title, "ours", *["missing"] * 6, ""])
             notes.append(f"- {title} is missing. Get {HOW_TO_GET[name]}.")
         else:
             rows.append([title, "ours", *_of_files(found)])
     text = (
         f"{markdown_table(header, rows)}\n\nwords: mean length of a training text; "
-        "vocabulary: different words of the training texts, lower-cased. Every number "
-        "of ours comes from `perron data stats`, which counts the files; nothing of it "
-        "is random. What is smaller than the paper's is a sample.\n\n"
+        "vocabulary: different words of the training texts, lower-cased; fingerprint: "
+        "of all texts and labels. Every number of ours comes from `perron data stats`, "
+        f"which counts the files (commit {source_version()}); nothing of it is random. "
+        "What is smaller than the paper's is a sample.\n\n"
     )
     text += "\n".join(notes)
     return Piece("table1", "Table 1: the datasets", text, [header, *rows])
@@ -67,6 +70,7 @@ def _of_files(found: Statistics) -> list[str]:
         str(len(found.labels)),
         f"{found.mean_length:.1f}",
         f"{found.vocabulary:,}",
+        found.fingerprint,
     ]
 
 
@@ -137,10 +141,6 @@ def _recipe_settings(recipe: Recipe) -> dict[str, str]:
 def _short(source: str) -> str:
     """Return the name of word vectors without what it has in common with others."""
     return VECTORS.get(source, source)
-
-
-def _units(recipe: Recipe) -> str:
-    return str(getattr(recipe.model.aggregator, "hidden", ""))
 
 
 def _study_settings(work: Work, name: str) -> dict[str, str]:
