@@ -53,24 +53,41 @@ def test_order_and_padding_do_not_matter(model):
 
 def test_the_graph_is_chosen_on_dev(model, monkeypatch, tmp_path):
     write_stsb(tmp_path)
-    told = {
-        "dev": {"mean, with marks": 0.5, "centrality, a": 0.6, "centrality, b": 0.4},
-        "test": {"mean, with marks": 0.55, "centrality, a": 0.1, "centrality, b": 0.9},
-    }
-    answers = iter(told.values())
-    monkeypatch.setattr(target._Model, "correlations", lambda self, rows: next(answers))
+    stock, better, worse = "mean, with marks", "centrality, a", "centrality, b"
+
+    def likeness(self, pairs):
+        """Agree with the judges of dev, and with those of test the other way round."""
+        scores = np.array([pair.score for pair in pairs])
+        sign = next(signs)
+        noise = np.random.default_rng(0).normal(size=len(pairs))
+        return {stock: scores + noise, better: sign * scores, worse: -sign * scores}
+
+    signs = iter([1, -1])
+    monkeypatch.setattr(target._Model, "likeness", likeness)
     piece = attention_maps(Work(tmp_path, tmp_path))
-    assert "The best graph on dev is centrality, a: 0.1000 on test" in piece.text
-    assert piece.rows[1] == ["mean, with marks", "0.5000", "0.5500"]
+    assert "The best graph on dev is centrality, a: -1.0000 on test" in piece.text
+    assert piece.rows[2] == [better, "1.0000", "-1.0000"]
 
 
-def test_likeness_is_correlated_with_the_judges(model, tmp_path):
+def test_an_interval_holds_what_chance_leaves_open():
+    chance = np.random.default_rng(0)
+    scores = chance.normal(size=300)
+    near, far = (scores + scale * chance.normal(size=300) for scale in (0.5, 2.0))
+    low, high = target.difference_interval(near, far, scores, draws=200)
+    assert 0.2 < low < high < 0.7
+    turned = target.difference_interval(far, near, scores, 200)
+    assert turned == pytest.approx((-high, -low))
+    assert target.difference_interval(far, far, scores, 200) == (0, 0)
+
+
+def test_what_judges_find_alike_has_like_vectors(model):
     pairs = [
         target.Pair("A dog runs.", "A dog is running.", 5.0),
         target.Pair("A dog runs.", "An animal moves.", 3.0),
         target.Pair("A dog runs.", "The stock market fell.", 0.0),
     ]
-    assert model.correlations(pairs)["mean, with marks"] == pytest.approx(1)
+    alike = model.likeness(pairs)["mean, with marks"]
+    assert sorted(alike, reverse=True) == list(alike)
 
 
 def test_missing_data_are_named(tmp_path):
