@@ -1,4 +1,5 @@
 import csv
+import shutil
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -68,6 +69,13 @@ def test_everything_is_reproduced_from_small_data(perron, tmp_path, monkeypatch)
     assert "run 1" not in told.err
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
+    # What is not there any more is done anew, by two processes.
+    shutil.rmtree(out / "runs" / "sick")
+    told = perron("reproduce", "table4", *command[2:], *SETTINGS, "--workers", 2)
+    assert told.status == 0, told.err
+    assert told.err.count(": perron train sick ") == 8
+    assert len(list(out.glob("runs/sick/*/record.json"))) == 8
+
 
 def test_tables_are_made_without_any_data(perron, tmp_path):
     (tmp_path / "data").mkdir()
@@ -79,6 +87,32 @@ def test_tables_are_made_without_any_data(perron, tmp_path):
     assert "Missing: get SNLI 1.0 as snli/snli_1.0_train.jsonl" in told.out
     assert (tmp_path / "table4.md").read_text().startswith("# Table 4")
     assert (tmp_path / "table4-runs.csv").exists()
+
+
+def test_processes_share_the_runs_of_tables_and_nothing_else(
+    perron, tmp_path, monkeypatch
+):
+    shared = []
+    monkeypatch.setattr(
+        "perron.cli.workers.share_work", lambda *asked: shared.append(asked)
+    )
+    root = tmp_path / "data"
+    root.mkdir()
+    options = [
+        "--data-dir",
+        root,
+        "--out",
+        tmp_path,
+        "--workers",
+        2,
+        "--set",
+        "vectors=[]",
+    ]
+    for target in ("table2", "table4", "figure1"):
+        told = perron("reproduce", target, *options, "--workers", 2)
+        assert told.status == 0, told.err
+    words = [f"--out={tmp_path}", f"--data-dir={root}", "--set=vectors=[]"]
+    assert shared == [(2, ["reproduce", "table4", *words])]
 
 
 def test_what_is_wrong_is_told(perron, tmp_path):

@@ -97,6 +97,18 @@ def test_gradients(values):
     assert gradcheck(run, (states, bias))
 
 
+def test_many_threads_find_the_same_gradient_each_time(four_threads):
+    """A run that is resumed ends with the same weights only if they do."""
+    pool = CentralityPool(D, reach=2)
+    states = torch.randn(32, 30, D)
+    found = set()
+    for _ in range(10):
+        pool.zero_grad()
+        pool(states).vector.square().sum().backward()
+        found.add(tuple(pool.distance.bias.grad.flatten().tolist()))
+    assert len(found) == 1
+
+
 def test_it_is_told_if_it_is_there():
     assert "reach=2" in repr(CentralityPool(D, reach=2))
     assert "reach" not in repr(CentralityPool(D))

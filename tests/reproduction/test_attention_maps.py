@@ -97,9 +97,25 @@ def test_missing_data_are_named(tmp_path):
     assert piece.rows == [["pooling", "dev", "test"]]
 
 
-def test_a_bad_row_is_told(model, tmp_path):
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (b"a\tb\tc\td\tmuch\tx\ty\n", "line 31.*score in column 5"),
+        (b"a\tb\tc\td\t3\tx\n", "line 31.*sentences in 6 and 7"),
+        (b"a\tb\tc\td\t3\tx\t\xff\n", "line 31.*in UTF-8"),
+        (b"a\tb\tc\td\tnan\tx\ty\n", "line 31.*the score is nan"),
+    ],
+)
+def test_a_bad_row_is_told(model, tmp_path, row, problem):
     write_stsb(tmp_path)
     path = tmp_path / "stsb" / "sts-test.csv"
-    path.write_text(path.read_text() + "a\tb\tc\td\tmuch\tx\ty\n")
-    with pytest.raises(DataError, match=r"line 31.*score in column 5"):
+    path.write_bytes(path.read_bytes() + row)
+    with pytest.raises(DataError, match=problem):
+        attention_maps(Work(tmp_path, tmp_path))
+
+
+def test_an_empty_file_is_told(model, tmp_path):
+    write_stsb(tmp_path)
+    (tmp_path / "stsb" / "sts-dev.csv").write_text("")
+    with pytest.raises(DataError, match=r"sts-dev.csv.*has no pairs"):
         attention_maps(Work(tmp_path, tmp_path))

@@ -1,4 +1,6 @@
+import threading
 import xml.etree.ElementTree as ET
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +8,9 @@ import pytest
 from reproduction.small_data import TINY
 
 from perron.errors import PerronError
+from perron.files import locked
 from perron.reproduction import figures
+from perron.reproduction import work as work_module
 from perron.reproduction.figures import COLUMNS, figure1, graph
 from perron.reproduction.work import Work
 
@@ -149,3 +153,15 @@ def test_a_model_of_other_settings_is_refused(small_work, small_root):
     other = Work(small_work.out, small_root, [*TINY, "training.clip=3.0"])
     with pytest.raises(PerronError, match="holds another run"):
         figure1(other)
+
+
+def test_a_model_that_another_process_trains_is_waited_for(small_work, monkeypatch):
+    monkeypatch.setattr(work_module, "WAIT_SECONDS", 0.01)
+    trial = small_work.trial("sst2", "centrality")
+    place = small_work.out / "runs" / "sst2" / trial.folder
+    place.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as other:
+        other.enter_context(locked(place, ".trial.lock"))
+        threading.Timer(0.3, other.close).start()
+        _, found, _ = small_work.model("sst2", "centrality")
+    assert found == trial

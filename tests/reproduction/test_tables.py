@@ -8,7 +8,8 @@ from perron.reproduction import work as places
 from perron.reproduction.accuracy_tables import table3, table4
 from perron.reproduction.data_tables import TITLES, table1, table2
 from perron.reproduction.paper import ACCURACIES, CITED, DATASETS
-from perron.reproduction.work import Work
+from perron.reproduction.provenance import missing_piece
+from perron.reproduction.work import Piece, Work
 from perron.studies import read_study
 from perron.studies.records import source_version, write_records
 from perron.studies.run import RECORDS, Trial
@@ -110,14 +111,17 @@ def test_table_1_counts_the_files(nothing):
     assert source_version() in piece.text
 
 
-def test_a_file_that_is_there_but_bad_is_an_error(nothing):
+@pytest.mark.parametrize(
+    ("text", "problem"), [("(3 (2 a)\n", "line 1"), ("", "no usable rows")]
+)
+def test_a_file_that_is_there_but_bad_is_an_error(nothing, text, problem):
     from perron.errors import DataError
 
     folder = nothing.root / "sst" / "trees"
     folder.mkdir(parents=True)
     for part in ("train", "dev", "test"):
-        (folder / f"{part}.txt").write_text("(3 (2 a)\n")
-    with pytest.raises(DataError, match="line 1"):
+        (folder / f"{part}.txt").write_text(text)
+    with pytest.raises(DataError, match=problem):
         table1(nothing)
 
 
@@ -182,3 +186,13 @@ def test_files_are_written(nothing):
         assert written[0].read_text().startswith(f"# {piece.title}\n")
         with written[1].open(newline="") as file:
             assert list(csv.reader(file)) == [list(row) for row in piece.rows]
+
+
+def test_what_is_missing_is_not_written_over_what_was_made(tmp_path):
+    made = Piece("figure1", "Figure 1", "made\n", [["word"], ["a"]])
+    missing = missing_piece("figure1", "Figure 1", "get it", ["word"])
+    assert missing.write(tmp_path)
+    assert "get it" in (tmp_path / "figure1.md").read_text()
+    assert made.write(tmp_path)
+    assert missing.write(tmp_path) == []
+    assert "made" in (tmp_path / "figure1.md").read_text()

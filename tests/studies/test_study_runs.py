@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import perron
 from perron.errors import DataError, PerronError, SettingsError
 from perron.files import Busy, locked
 from perron.studies import run_study
@@ -143,6 +144,45 @@ def test_a_mistake_is_told_before_the_first_run(study, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_variants_that_would_share_a_folder_are_told(study, tmp_path):
+    variants = {"x 4": Variant(), "x-4": Variant()}
+    wrong = study.model_copy(update={"variants": variants})
+    with pytest.raises(SettingsError, match="'x 4' and 'x-4' would have the same"):
+        run_study(wrong, tmp_path)
+
+
+def test_a_run_is_known_by_its_command_whatever_it_is_called_by_now(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    changed = study.model_copy(
+        update={
+            "grid": study.grid[::-1],
+            "variants": {"new name": study.variants["centrality"]},
+        }
+    )
+    found = done_records(changed, tmp_path)
+    points = {r.command: r.point for r in records if r.variant == "centrality"}
+    assert {r.variant for r in found} == {"new name"}
+    assert len({r.command for r in found if r.seed == 0}) == 2
+    assert all(r.point == 1 - points[r.command] for r in found)
+    alone = changed.model_copy(update={"grid": study.grid[1:]})
+    assert {r.point for r in done_records(alone, tmp_path)} == {0}
+
+
+def test_the_commit_is_that_of_perron_alone(tmp_path, monkeypatch):
+    """It may be installed inside the repository of something else."""
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    commit = ["commit", "-q", "--allow-empty", "-m", "x"]
+    subprocess.run(["git", "-C", tmp_path, *identity, *commit], check=True)
+    (tmp_path / "__init__.py").touch()
+    monkeypatch.setattr(perron, "__file__", str(tmp_path / "__init__.py"))
+    assert source_version.__wrapped__() == f"version {perron.__version__}"
+    subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
+    subprocess.run(["git", "-C", tmp_path, *identity, *commit], check=True)
+    assert len(source_version.__wrapped__()) == 12
+
+
 def test_nothing_is_chosen_before_all_points_are_run(done, tmp_path):
     study, _, records, _ = done
     some = {r.command: r for r in records if r.point == 0}
@@ -154,5 +194,8 @@ def test_nothing_is_chosen_before_all_points_are_run(done, tmp_path):
 def test_a_bad_line_of_records_is_told(tmp_path):
     path = tmp_path / RECORDS
     path.write_text('{"command": "x"}\n')
+    with pytest.raises(DataError, match=r"records.jsonl.*1.*is no record of a run"):
+        read_records(path)
+    path.write_bytes(b"\xff\n")
     with pytest.raises(DataError, match=r"records.jsonl.*1.*is no record of a run"):
         read_records(path)

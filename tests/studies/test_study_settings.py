@@ -41,6 +41,7 @@ set = ["training.l2=1", "training.clip=1", "training.decay=0.1"]
 grid = [["training.l2=2", "training.decay=0.2"]]
 [variants]
 a = { set = ["training.clip=3"] }
+b = {}
 """,
     )
     training = Trial(read_study(path), "a", 0, 7).recipe().training
@@ -54,6 +55,34 @@ a = { set = ["training.clip=3"] }
         "perron train sst2 --set training.l2=2 --set training.decay=0.5 "
         "--set training.clip=3 --set training.seed=7"
     )
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("model.aggregator.hidden=7", "has no effect, as each variant"),
+        ("model.aggregator=mean", "has no effect, as each variant"),
+        ("training.seed=3", "a study has its own seeds"),
+    ],
+)
+def test_what_no_run_would_follow_is_refused(setting, problem):
+    with pytest.raises(SettingsError, match=problem):
+        read_study("sst2", [setting])
+
+
+def test_what_some_variants_set_themselves_can_be_set_for_the_others():
+    study = read_study("sst2", ["model.encoder.hidden=7"])
+    assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden == 7
+    assert Trial(study, "CNN-non-static", 0, 0).recipe().model.encoder.name == "cnn"
+
+
+def test_what_was_chosen_is_told_as_it_was_run():
+    study = read_study("sst2")
+    assert study.tuned("max", 1)[0] == "training.learning_rate=5e-4"
+    asked = read_study("sst2", ["training.learning_rate=7e-4"])
+    assert "training.learning_rate=7e-4" in asked.tuned("max", 1)
+    assert len(asked.tuned("max", 1)) == 3
+    assert read_study("snli").tuned("max", 0) == []  # there was nothing to choose
 
 
 def test_seeds_can_be_asked_for():

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from perron.errors import DataError
 from perron.studies.records import Record
 from perron.studies.settings import Study
-from perron.studies.summary import csv_rows, markdown, summarise
+from perron.studies.summary import _p_value, csv_rows, markdown, summarise
 from perron.training.significance import paired_p_value
 
 
@@ -87,6 +89,21 @@ def test_other_test_texts_are_not_compared():
     runs[5] = record("b", 0, 1, 0.9, np.ones(200), tested="b")
     with pytest.raises(DataError, match="cannot be compared"):
         summarise(STUDY, runs)
+
+
+def test_runs_on_other_data_have_no_mean():
+    runs = records()
+    runs[2] = replace(runs[2], data="other")
+    with pytest.raises(DataError, match="not all trained on the same data"):
+        summarise(STUDY, runs)
+
+
+def test_p_is_of_the_seeds_that_both_have():
+    runs = records()
+    runs[5] = replace(runs[5], seed=2)
+    a, _ = summarise(STUDY, runs)
+    assert a.p_value == paired_p_value(runs[1].answers()[None], runs[3].answers()[None])
+    assert _p_value(runs[2:3], runs[5:]) is None  # seeds 1 and 2
 
 
 def test_tables_have_every_number_and_where_it_is_from():

@@ -3,7 +3,7 @@ import pytest
 import torch
 from training.tiny import tiny_table, write_texts
 
-from perron.training import read_recipe
+from perron.training import graph_measures, read_recipe
 from perron.training.graph_measures import _measured, measure_graphs
 from perron.training.prepare import prepare
 
@@ -25,11 +25,13 @@ def test_the_numbers_are_those_of_their_definitions():
     rng = np.random.default_rng(0)
     sizes = [2, 5, 3, 7]
     graphs = [columns(rng, n) for n in sizes]
-    padded = torch.zeros(4, 1, 7, 7)
-    for row, graph in enumerate(graphs):
-        n = len(graph)
-        padded[row, 0, :n, :n] = torch.from_numpy(graph)
-    expected = [by_hand(graph) for graph in graphs]
+    others = [columns(rng, n) for n in sizes]
+    padded = torch.zeros(4, 2, 7, 7)
+    for row, heads in enumerate(zip(graphs, others, strict=True)):
+        for head, graph in enumerate(heads):
+            n = len(graph)
+            padded[row, head, :n, :n] = torch.from_numpy(graph)
+    expected = np.mean([[by_hand(g) for g in head] for head in (graphs, others)], 0)
     np.testing.assert_allclose(_measured(padded), expected, rtol=1e-5)
 
 
@@ -71,11 +73,22 @@ def test_every_head_counts_and_the_model_stays_in_training(texts):
     ready.model.train()
     (found,) = measure_graphs(ready.model, ready.train, most=10)
     assert ready.model.training
-    assert 0 < found.texts <= 20
+    assert 5 < found.texts <= 10
     assert found.context_dependence > 0
     assert 0 < found.second_eigenvalue < 1
 
 
 def test_a_pooling_without_a_graph_has_no_measures(texts):
     ready = prepared(texts, "mean")
+    assert measure_graphs(ready.model, ready.train) == []
+
+
+def test_long_texts_are_left_out(texts, monkeypatch):
+    """A graph of low rank is never whole, and of a long text must not be."""
+    ready = prepared(texts, {"name": "centrality", "connectivity": "low_rank"})
+    sizes = np.sort(ready.train.sizes)
+    monkeypatch.setattr(graph_measures, "LONGEST", sizes[40])
+    (found,) = measure_graphs(ready.model, ready.train)
+    assert found.texts == ((sizes > 1) & (sizes <= sizes[40])).sum()
+    monkeypatch.setattr(graph_measures, "LONGEST", 0)
     assert measure_graphs(ready.model, ready.train) == []

@@ -49,7 +49,7 @@ def reproduce(
     from perron.cli.study import tell_trial, vector_overrides
     from perron.cli.workers import share_work
     from perron.files import make_folder
-    from perron.reproduction.reproduce import ALL, TARGETS
+    from perron.reproduction.reproduce import ALL, MANY_RUNS, TARGETS
     from perron.reproduction.work import Work
 
     if target not in (*TARGETS, ALL):
@@ -59,8 +59,6 @@ def reproduce(
     if data_dir is not None and not data_dir.is_dir():
         raise SettingsError(f"--data-dir {data_dir}: there is no such folder")
     make_folder(out)
-    if workers > 1 and not only_done:
-        share_work(workers)
     work = Work(
         out,
         data_dir,
@@ -69,9 +67,16 @@ def reproduce(
         None if quiet else tell_trial,
         only_done,
     )
+    shared = [f"--out={out}", *(["--quiet"] if quiet else [])]
+    shared += [] if data_dir is None else [f"--data-dir={data_dir}"]
+    shared += [] if seeds is None else [f"--seeds={seeds}"]
+    shared += [f"--set={setting}" for setting in work.overrides]
     for name in TARGETS if target == ALL else [target]:
+        if workers > 1 and name in MANY_RUNS and not only_done:
+            share_work(workers, ["reproduce", name, *shared])
         piece = TARGETS[name](work)
         written = piece.write(out)
         results.print(f"{piece.title}\n\n{piece.text}")
         if not quiet:
-            say(f"Written: {', '.join(str(path) for path in written)}")
+            told = f"Written: {', '.join(map(str, written))}"
+            say(told if written else f"{out / name}.md, made before, stays as it is")

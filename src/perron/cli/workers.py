@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from perron.cli.console import say
 from perron.errors import PerronError
@@ -11,15 +12,20 @@ from perron.training.stopping import ended_by_term
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def share_work(workers: int) -> None:
-    """Run this command in several processes, each with its share of the cores.
+def share_work(workers: int, words: Sequence[str] | None = None) -> None:
+    """Run a command in several processes, each with its share of the cores.
 
     For commands that leave to others what others are doing. Two processes with a thread
     each learn small models faster than one with two.
+
+    Args:
+        workers: how many.
+        words: of the command, behind ``perron``; else those of this one.
     """
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     environment = os.environ | {name: threads for name in _THREADS}
-    command = [sys.executable, "-m", "perron", *_without_workers(sys.argv[1:])]
+    words = _without_workers(sys.argv[1:]) if words is None else words
+    command = [sys.executable, "-m", "perron", *words]
     # They speak through a pipe, for lines are readable when mixed, and bars are not.
     heard, spoken = os.pipe()
     running: list[subprocess.Popen[bytes]] = []

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from perron.pooling.base import project, project_both
 from perron.pooling.pair_scores import ACTIVATIONS, pair_scores
@@ -137,7 +138,8 @@ class DistanceBias(nn.Module):
         places = mask.long().cumsum(1)
         distance = places.unsqueeze(2) - places.unsqueeze(1)  # (B, N, N)
         rows = distance.clamp(-self.reach, self.reach) + self.reach
-        bias = self.bias.to(scores.dtype)[:, rows].transpose(0, 1)
+        # Not bias[:, rows]: its gradient is summed by all threads in any order.
+        bias = F.embedding(rows, self.bias.to(scores.dtype).T).permute(0, 3, 1, 2)
         return _targets_only(scores + bias, mask)
 
 

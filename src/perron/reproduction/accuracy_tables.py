@@ -70,8 +70,9 @@ def _accuracies(work: Work, name: str, title: str, studies: Sequence[str]) -> Pi
             markdown_table(header, rows),
             "Test accuracy in per cent; ours: mean ± standard deviation over seeds, "
             "and how many. What has no column of the paper is not in it; phrases are "
-            "those of SST's trees. What the paper cites is not run. The command, seed, "
-            f"commit and data fingerprint of every run are in {name}-runs.csv.",
+            "those of SST's trees. What the paper cites is not run, but for the CNN. "
+            "The command, seed, commit and data fingerprint of every run are in "
+            f"{name}-runs.csv.",
             *_details(name, found),
         ]
     )

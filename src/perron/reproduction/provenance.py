@@ -6,8 +6,8 @@ from pathlib import Path
 
 from perron.pipeline import Pipeline
 from perron.reproduction.work import Piece, Work
-from perron.studies.records import Record, source_version
-from perron.studies.run import Trial, best_point, find_records
+from perron.studies.records import RECORD, Record, read_records, source_version
+from perron.studies.run import Trial
 
 VARIANT = "centrality"
 
@@ -47,9 +47,9 @@ def find_trained(work: Work, name: str) -> Trained | str:
 
 
 def _is_trained(work: Work, name: str) -> bool:
-    study, runs = work.study(name), work.out / "runs" / name
-    point = best_point(study, VARIANT, find_records(study, runs))
-    return (runs / Trial(study, VARIANT, point or 0, 0).folder / "config.json").exists()
+    trial = work.trial(name, VARIANT)
+    records = read_records(work.out / "runs" / name / trial.folder / RECORD)
+    return any(record.command == trial.command for record in records)
 
 
 def origin(trained: Trained) -> str:
@@ -78,4 +78,4 @@ def missing_piece(name: str, title: str, reason: str, columns: Sequence[str]) ->
         columns: of the CSV file.
     """
     text = f"Missing: {reason}. Then: `perron reproduce {name}`\n"
-    return Piece(name, title, text, [list(columns)])
+    return Piece(name, title, text, [list(columns)], is_missing=True)

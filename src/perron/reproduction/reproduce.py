@@ -22,3 +22,4 @@ TARGETS: dict[str, Callable[[Work], Piece]] = {
     "attention-maps": attention_maps,  # past the paper
 }
 ALL = "all"
+MANY_RUNS = ("table3", "table4")  # that several processes may share

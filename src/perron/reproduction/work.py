@@ -1,5 +1,6 @@
 """What the tables and figures are made from: datasets, studies, trained models."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 from perron.data.sources import check_sources
 from perron.data.vectors import check_vectors
 from perron.errors import DataError
-from perron.files import write_whole
+from perron.files import Busy, write_whole
 from perron.pipeline import Pipeline, load
 from perron.studies import Study, read_study, run_study
 from perron.studies.records import Record
 from perron.studies.run import (
+    WAIT_SECONDS,
     OnTrial,
     Trial,
     best_point,
@@ -50,6 +52,7 @@ class Piece:
         rows: of the CSV file, the names of the columns first.
         pictures: content by file name.
         more: rows of further CSV files, by file name.
+        is_missing: it could not be made, and the text says why.
     """
 
     name: str
@@ -58,9 +61,15 @@ class Piece:
     rows: Sequence[Sequence[str]]
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     more: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    is_missing: bool = False
 
     def write(self, folder: Path) -> list[Path]:
-        """Write its files; return them, the Markdown first."""
+        """Write its files; return them, the Markdown first.
+
+        What is missing is not written over what was made before.
+        """
+        if self.is_missing and (folder / f"{self.name}.md").exists():
+            return []
         files = {f"{self.name}.md": f"# {self.title}\n\n{self.text}".encode()}
         tables = {f"{self.name}.csv": self.rows, **self.more}
         files |= {name: csv_bytes(rows) for name, rows in tables.items()}
@@ -96,8 +105,8 @@ class Work:
 
     def missing(self, name: str) -> str | None:
         """Return what is missing to run a study and how to get it, if anything is."""
-        recipe = Trial(study := self.study(name), next(iter(study.variants)), 0, 0)
-        settings = recipe.recipe()
+        trial = Trial(study := self.study(name), next(iter(study.variants)), 0, 0)
+        settings = trial.recipe()
         try:
             check_sources(settings.data, self.root)
         except DataError:
@@ -119,17 +128,26 @@ class Work:
     def model(self, name: str, variant: str) -> tuple[Pipeline, Trial, Record]:
         """Return a trained model of a study, its run (with seed 0) and the record.
 
-        It is trained now if need be. If the study has been tuned it is the best of its
-        grid, else the first.
+        It is trained now if need be, unless another process is doing so. If the study
+        has been tuned it is the best of its grid, else the first.
         """
+        trial, folder = self.trial(name, variant), self.out / "runs" / name
+        # A run that is done is not done again, and one of other settings is refused.
+        while True:
+            try:
+                record = run_trial(
+                    trial, folder, root=self.root, watchers=self._watchers(trial)
+                )
+            except Busy:
+                time.sleep(WAIT_SECONDS)
+            else:
+                return load(folder / trial.folder), trial, record
+
+    def trial(self, name: str, variant: str) -> Trial:
+        """Return the run whose model stands for a variant of a study."""
         study, folder = self.study(name), self.out / "runs" / name
         point = best_point(study, variant, find_records(study, folder))
-        trial = Trial(study, variant, point or 0, 0)
-        # A run that is done is not done again, and one of other settings is refused.
-        record = run_trial(
-            trial, folder, root=self.root, watchers=self._watchers(trial)
-        )
-        return load(folder / trial.folder), trial, record
+        return Trial(study, variant, point or 0, 0)
 
     def _watchers(self, trial: Trial) -> Callable[[], Sequence[Watcher]]:
         on_trial = self.on_trial

@@ -99,7 +99,7 @@ def source_version() -> str:
     """Return the commit of Perron's source, ``+`` if it was changed; or its version."""
     home = Path(perron.__file__).parent
     try:
-        commit, changed = (
+        commit, changed, _ = (
             subprocess.run(
                 ["git", "-C", str(home), *command],
                 capture_output=True,
@@ -109,6 +109,8 @@ def source_version() -> str:
             for command in (
                 ["rev-parse", "--short=12", "HEAD"],
                 ["status", "--porcelain", "--", str(home)],
+                # Fails where this is installed inside a repository of something else.
+                ["ls-files", "--error-unmatch", "__init__.py"],
             )
         )
     except (OSError, subprocess.CalledProcessError):
@@ -126,10 +128,10 @@ def read_records(path: Path) -> list[Record]:
     if not path.exists():
         return []
     records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             records.append(Record(**json.loads(line)))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError) as error:  # no JSON, no UTF-8, other fields
             raise DataError(f"is no record of a run ({error})", path, number) from error
     return records
 

@@ -4,16 +4,17 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perron.errors import PerronError
+from perron.errors import PerronError, SettingsError
 from perron.files import Busy, locked, make_folder
 from perron.studies.records import (
     RECORD,
     Record,
     read_records,
     record_of,
+    source_version,
     write_record,
     write_records,
 )
@@ -78,8 +79,7 @@ def run_study(
         on_trial: told which run begins, how many are done and how many there are; gives
             its watchers.
     """
-    for trial in _all_trials(study):  # a mistake is told before hours have passed
-        trial.recipe()
+    _check(study)  # a mistake is told before hours have passed
     make_folder(folder)
     while todo := missing_trials(study, done := find_records(study, folder)):
         _write(study, done, folder)  # so that they can be kept as they come
@@ -89,21 +89,42 @@ def run_study(
     return _write(study, done, folder)
 
 
+def _check(study: Study) -> None:
+    """Raise if a run has bad settings, or two variants would share a folder."""
+    owners: dict[str, str] = {}
+    for trial in _all_trials(study):
+        trial.recipe()
+        other = owners.setdefault(trial.folder, trial.variant)
+        if other != trial.variant:
+            raise SettingsError(
+                f"{study.title}: the variants {other!r} and {trial.variant!r} would "
+                "have the same folders: give one of them another name"
+            )
+
+
 def _write(study: Study, done: Mapping[str, Record], folder: Path) -> list[Record]:
     """Write all records, and return the study's own.
 
     Others are kept: those of seeds or variants that this time were not asked for.
     """
     own = _own(study, done)
-    others = [record for record in done.values() if record not in own]
+    mine = {record.command for record in own}
+    others = [record for record in done.values() if record.command not in mine]
     write_records(folder / RECORDS, [*own, *others])
     return own
 
 
 def _own(study: Study, done: Mapping[str, Record]) -> list[Record]:
-    """Return the records of the study's runs, in its order."""
-    wanted = [trial.command for trial in wanted_trials(study, done)]
-    return [done[command] for command in wanted if command in done]
+    """Return the records of the study's runs, in its order.
+
+    A run is known by its command: what its variant is called, and which point of the
+    grid it is, may have changed since.
+    """
+    return [
+        replace(done[trial.command], variant=trial.variant, point=trial.point)
+        for trial in wanted_trials(study, done)
+        if trial.command in done
+    ]
 
 
 def done_records(study: Study, folder: Path) -> list[Record]:
@@ -209,6 +230,7 @@ def run_trial(
                 "with --out, or remove it"
             )
         recipe = trial.recipe()
+        source_version()  # of the code that runs now, whatever is committed meanwhile
         result = train(recipe, place, root=root, resume=True, watchers=watchers())
         record = record_of(result, place, trial.command, trial.variant, trial.point)
         write_record(place, record)

@@ -36,7 +36,7 @@ class Study(Settings):
     seeds: Count = 3
     reference: str | None = None  # what the others are tested against; else the first
     variants: Annotated[dict[str, Variant], Field(min_length=1)]
-    # What whoever runs it sets, on top of the grid; a variant stays what it is.
+    # What whoever runs it sets, on top of the grid; what a variant sets stays.
     asked: Overrides = ()
 
     @model_validator(mode="after")
@@ -59,6 +59,14 @@ class Study(Settings):
     def seeds_of(self, variant: str) -> int:
         """Return how many runs a variant has."""
         return self.variants[variant].seeds or self.seeds
+
+    def tuned(self, variant: str, point: int) -> list[str]:
+        """Return what a point of the grid sets, or was set instead; of one of many."""
+        if len(self.grid) == 1:
+            return []
+        keys = {_key(setting) for setting in self.grid[point]}
+        settings = self.overrides(variant, point, seed=0)
+        return [setting for setting in settings if _key(setting) in keys]
 
     def overrides(self, variant: str, point: int, seed: int) -> list[str]:
         """Return what to set for one run; of what is set twice, the last."""
@@ -99,6 +107,8 @@ def read_study(
         key = "".join(f"{part}." for part in first["loc"])[:-1]
         told = f"{key}: " if key else ""
         raise SettingsError(f"{name}: {told}{what_is_wrong(first)}") from error
+    for setting in overrides:
+        _check_effect(study, setting)
     update: dict[str, Any] = {"asked": (*study.asked, *overrides)}
     if seeds is not None:
         update["variants"] = {
@@ -106,6 +116,24 @@ def read_study(
             for key, variant in study.variants.items()
         }
     return study.model_copy(update=update)
+
+
+def _check_effect(study: Study, setting: str) -> None:
+    """Raise if all variants would undo what is asked for."""
+    key = _key(setting)
+    if key == "training.seed":
+        raise SettingsError(f"--set {setting}: a study has its own seeds; see --seeds")
+    # Setting a table sets all that is in it.
+    undone = [
+        name
+        for name, variant in study.variants.items()
+        if any(f"{key}.".startswith(f"{_key(own)}.") for own in variant.set)
+    ]
+    if len(undone) == len(study.variants):
+        raise SettingsError(
+            f"--set {setting}: has no effect, as each variant of {study.title} says "
+            "itself what this is; change them in a file of your own (like = ...)"
+        )
 
 
 def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Line:
 
 
 def summarise(study: Study, records: Sequence[Record]) -> list[Line]:
-    """Return a line for each variant that has all runs of its chosen point."""
+    """Return a line for each variant whose grid is done, of the seeds that are."""
     runs = {name: chosen_runs(study, name, records) for name in study.variants}
     reference = runs[study.compared_with]
     return [
@@ -105,6 +105,11 @@ def chosen_runs(study: Study, variant: str, records: Sequence[Record]) -> list[R
 def _line(
     study: Study, name: str, runs: Sequence[Record], reference: Sequence[Record] | None
 ) -> Line:
+    if len({run.data for run in runs}) > 1:
+        raise DataError(
+            f"the runs of {name} were not all trained on the same data, and have no "
+            "mean; run it anew with another --out"
+        )
     dev, dev_deviation = _over_seeds([run.dev for run in runs])
     tests = [run.test for run in runs if run.test is not None]
     test, test_deviation = _over_seeds(tests) if tests else (None, None)
@@ -121,7 +126,7 @@ def _line(
         graphs=[tuple(np.mean(level, 0).tolist()) for level in levels],
         parameters=first.parameters,
         epoch_seconds=float(np.median([run.epoch_seconds for run in runs])),
-        chosen=", ".join(study.grid[first.point]),
+        chosen=", ".join(study.tuned(name, first.point)),
     )
 
 
@@ -135,16 +140,19 @@ def _pairs(graphs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     return [(g["context_dependence"], g["second_eigenvalue"]) for g in graphs]
 
 
-def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float:
-    count = min(len(runs), len(reference))
-    both = [*runs[:count], *reference[:count]]
-    if len({run.tested for run in both}) > 1:
+def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float | None:
+    """Return p over the seeds that both have; None if they share none."""
+    seeds = {run.seed for run in runs} & {run.seed for run in reference}
+    own, other = ([r for r in of if r.seed in seeds] for of in (runs, reference))
+    if not seeds:
+        return None
+    if len({run.tested for run in (*own, *other)}) > 1:
         raise DataError(
             f"{runs[0].variant} and {reference[0].variant} were tested on other texts "
             "and cannot be compared"
         )
-    answers = np.stack([run.answers() for run in both])
-    return paired_p_value(answers[:count], answers[count:])
+    first, second = (np.stack([run.answers() for run in of]) for of in (own, other))
+    return paired_p_value(first, second)
 
 
 def markdown(study: Study, lines: Sequence[Line]) -> str:

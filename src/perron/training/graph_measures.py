@@ -12,6 +12,7 @@ from torch import Tensor
 from perron.data.batches import Examples, batches_in_order
 
 MOST_TEXTS = 1000  # looked at: eigenvalues take time, and means need no more
+LONGEST = 500  # words: a longer text's graph takes too much room and time
 _BATCH = 64
 # What each of a model's poolings pools.
 _LEVELS = {
@@ -30,7 +31,8 @@ class GraphMeasure:
 
     Attributes:
         level: what is pooled.
-        texts: that were looked at, with two words or more.
+        texts: that were looked at; of the words of documents, sentences. None has less
+            than two words.
         context_dependence: how much an edge into a word depends on where it comes from:
             the standard deviation of A_ij over the sources j as a share of their mean,
             averaged over the words i, each with the weight of that mean.
@@ -53,7 +55,8 @@ def measure_graphs(
 
     Args:
         model: a classifier.
-        examples: some, evenly spread, are looked at.
+        examples: some, evenly spread, are looked at; none of more than `LONGEST` words,
+            but for documents, whose graphs are those of sentences.
         device: of the model.
         most: how many at the most.
     """
@@ -76,24 +79,24 @@ def measure_graphs(
 
 
 def _spread(examples: Examples, most: int) -> Iterator[Any]:
-    step = max(1, -(-len(examples) // most))
-    chosen = np.arange(0, len(examples), step)
+    short = np.flatnonzero(examples.is_document | (examples.sizes <= LONGEST))
+    chosen = short[:: max(1, -(-len(short) // most))]
     for rows in batches_in_order(examples.sizes[chosen], _BATCH):
         yield examples.batch(chosen[rows])
 
 
-def _measured(edges: Float[Tensor, "b h n n"]) -> np.ndarray:
-    """Return both numbers for each text and head of two words or more."""
-    graphs = edges.flatten(0, 1).double().cpu()
-    counts = (graphs.sum(-2) > 0.5).sum(-1)  # columns of words sum to one
+def _measured(edges: Float[Tensor, "b h n n"]) -> Float[np.ndarray, "texts 2"]:
+    """Return both numbers, means over the heads, for each text of two words or more."""
+    graphs = edges.cpu().double()
+    counts = (graphs[:, 0].sum(-2) > 0.5).sum(-1)  # columns of words sum to one
     graphs, counts = graphs[counts > 1], counts[counts > 1]
     if not len(graphs):
         return np.empty((0, 2))
     # Over j; entries of padding are zero, and so add nothing to the sums.
-    number = counts[:, None]
+    number = counts[:, None, None]
     mean = graphs.sum(-1) / number
     square = (graphs.square().sum(-1) / number - mean.square()).clamp(min=0)
     dependence = square.sqrt().sum(-1)  # Σ_i mean_i (deviation_i / mean_i)
     # Padding adds eigenvalues that are zero.
     sizes = torch.linalg.eigvals(graphs).abs().sort(-1, descending=True).values
-    return torch.stack([dependence, sizes[:, 1]], -1).numpy()
+    return torch.stack([dependence.mean(1), sizes[..., 1].mean(1)], -1).numpy()

@@ -39,9 +39,10 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100, 2**20])
+# From that of the longest entry on, so that one ends behind each letter.
+@pytest.mark.parametrize("chunk", [*range(35, 120), 2**20])
 def test_words_and_numbers_are_read_across_all_chunks(file, monkeypatch, chunk):
-    monkeypatch.setattr(wink, "CHUNK", max(chunk, 60) if chunk == 1 else chunk + 60)
+    monkeypatch.setattr(wink, "CHUNK", chunk)
     vectors = read_vectors(file, set(VECTORS))
     assert vectors.words == list(VECTORS)
     expected = np.array([row[:3] for row in VECTORS.values()], np.float32)
@@ -80,6 +81,12 @@ def test_a_file_cut_short_is_told(file):
     file.write_text(file.read_text()[:150])
     with pytest.raises(DataError, match="is cut short in the vectors"):
         read_vectors(file, {"last"})
+
+
+def test_a_word_that_is_no_json_is_told(file):
+    file.write_text(file.read_text().replace('"last":', r'"l\x":'))
+    with pytest.raises(DataError, match="has a word that is no JSON"):
+        read_vectors(file, {"the"})
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "", '{"vectors":{}}'])

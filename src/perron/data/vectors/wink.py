@@ -12,7 +12,7 @@ from perron.errors import DataError
 
 _DIMENSIONS = re.compile(rb'"dimensions":(\d+)')
 _VECTORS = b'"vectors":{'
-_ENTRY = re.compile(rb'"((?:[^"\\]|\\.)*)":\[([^]]*)\]')
+_ENTRY = re.compile(rb',?"((?:[^"\\]|\\.)*)":\[([^]]*)\]')
 _END = b"}"
 
 
@@ -35,7 +35,7 @@ def read_wink(source: str, keeper: Keeper, progress: Callable[[int, int], None])
         dim = int(found[1])
         row = 0
         for entries in _entries(head[at + len(_VECTORS) :], stream):
-            words = [json.loads(b'"' + word + b'"') for word, _ in entries]
+            words = [_word(word, source) for word, _ in entries]
             kept: list[str] = []
             vectors: list[np.ndarray] = []
             for place in keeper.choose(words, row):
@@ -67,7 +67,7 @@ def _entries(rest: bytes, stream: Stream) -> Iterator[list[tuple[bytes, bytes]]]
         at = 0
         while found := _ENTRY.match(rest, at):
             batch.append((found[1], found[2]))
-            at = found.end() + (rest[found.end() : found.end() + 1] == b",")
+            at = found.end()
         yield batch
         rest = rest[at:]
         if rest.startswith(_END):
@@ -77,6 +77,13 @@ def _entries(rest: bytes, stream: Stream) -> Iterator[list[tuple[bytes, bytes]]]
             problem = "is cut short" if not more else "is no list of numbers"
             raise DataError(f"{problem} in the vectors, at {rest[:40]!r}", stream.name)
         rest += more
+
+
+def _word(text: bytes, source: str) -> str:
+    try:
+        return str(json.loads(b'"' + text + b'"'))
+    except ValueError as error:
+        raise DataError(f"has a word that is no JSON, {text!r}", source) from error
 
 
 def _numbers(text: bytes, dim: int) -> np.ndarray | None:
