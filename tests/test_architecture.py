@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "pipeline": {"data", "models", "explain"},
     "recipes": set(),
     "training": {"data", "models", "pipeline"},
-    "studies": {"models", "training"},
+    "studies": {"data", "models", "training"},
     "reproduction": {
         "solver",
         "pooling",

@@ -3,6 +3,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,6 +182,25 @@ def test_the_commit_is_that_of_perron_alone(tmp_path, monkeypatch):
     subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
     subprocess.run(["git", "-C", tmp_path, *identity, *commit], check=True)
     assert len(source_version.__wrapped__()) == 12
+
+
+def test_runs_on_other_files_are_not_taken_for_these(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    data = Path(Trial(study, "centrality", 0, 0).recipe().data.train)
+    assert {record.data_bytes for record in records} == {data.stat().st_size}
+    before = data.read_bytes()
+    try:
+        data.write_bytes(before + before[-20:])
+        with pytest.raises(PerronError, match=r"bytes of data, and now there are"):
+            run_study(study, tmp_path)
+        trial = Trial(study, "centrality", 0, 0)
+        with pytest.raises(PerronError, match=r"bytes of data, and now there are"):
+            run_trial(trial, folder)
+        data.unlink()
+        assert run_study(study, tmp_path) == records  # nothing is known against them
+    finally:
+        data.write_bytes(before)
 
 
 def test_nothing_is_chosen_before_all_points_are_run(done, tmp_path):

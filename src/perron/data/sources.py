@@ -47,16 +47,14 @@ def find_file(name: str, root: Path | None = None) -> Path:
     return path
 
 
-def check_sources(settings: DataSettings, root: Path | None = None) -> None:
-    """Raise if a file of the settings is not there; nothing is read."""
+def source_files(settings: DataSettings, root: Path | None = None) -> list[Path]:
+    """Return the files of the settings, none for the hub; raise if one is not there."""
     if settings.format == "hub":
-        return
+        return []
     if settings.format in PACKAGED:
-        packaged_file()
-        return
-    for name in (settings.train, settings.dev, settings.test):
-        if name is not None:
-            find_file(name, root)
+        return [packaged_file()]
+    names = (settings.train, settings.dev, settings.test)
+    return [find_file(name, root) for name in names if name is not None]
 
 
 def read_source(

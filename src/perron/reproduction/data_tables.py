@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perron.data.load import load_data
-from perron.data.sources import check_sources
+from perron.data.sources import source_files
 from perron.data.statistics import Statistics, statistics
 from perron.errors import DataError
 from perron.reproduction.paper import DATASETS, PaperData
@@ -36,7 +36,7 @@ def table1(work: Work) -> Piece:
             rows.append([title, "paper", *_of_paper(DATASETS[name]), ""])
         recipe = read_recipe(recipe_table(name), where=name)
         try:
-            check_sources(recipe.data, work.root)
+            source_files(recipe.data, work.root)
         except DataError:
             rows.append([title, "ours", *["missing"] * 6, ""])
             notes.append(f"- {title} is missing. Get {HOW_TO_GET[name]}.")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perron.data.sources import check_sources
+from perron.data.sources import source_files
 from perron.data.vectors import check_vectors
 from perron.errors import DataError
 from perron.files import Busy, write_whole
@@ -108,7 +108,7 @@ class Work:
         trial = Trial(study := self.study(name), next(iter(study.variants)), 0, 0)
         settings = trial.recipe()
         try:
-            check_sources(settings.data, self.root)
+            source_files(settings.data, self.root)
         except DataError:
             return f"get {HOW_TO_GET[name]}"
         try:

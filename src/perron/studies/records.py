@@ -41,6 +41,7 @@ class Record:
         tested: digest of the right answers; runs that share it share test texts.
         right: which test examples were right, a bit each, as hexadecimal digits.
         tests: how many test examples there are.
+        data_bytes: of the files of data; None if that was not kept, or for the hub.
     """
 
     command: str
@@ -59,6 +60,7 @@ class Record:
     tested: str
     right: str
     tests: int
+    data_bytes: int | None = None
 
     def answers(self) -> Bool[np.ndarray, " n"]:
         """Return which test examples were right."""
@@ -67,7 +69,12 @@ class Record:
 
 
 def record_of(
-    result: Result, folder: Path, command: str, variant: str, point: int
+    result: Result,
+    folder: Path,
+    command: str,
+    variant: str,
+    point: int,
+    data_bytes: int | None,
 ) -> Record:
     """Return the record of the run in a folder."""
     predicted = expected = np.empty(0, np.int64)
@@ -91,6 +98,7 @@ def record_of(
         tested=hashlib.sha256(expected.tobytes()).hexdigest()[:16],
         right=right,
         tests=len(expected),
+        data_bytes=data_bytes,
     )
 
 

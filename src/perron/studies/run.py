@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perron.errors import PerronError, SettingsError
+from perron.data.sources import source_files
+from perron.errors import DataError, PerronError, SettingsError
 from perron.files import Busy, locked, make_folder
 from perron.studies.records import (
     RECORD,
@@ -56,6 +57,14 @@ class Trial:
         where = f"{self.study.title}, {self.variant}"
         return read_recipe(recipe_table(self.study.recipe), settings, where)
 
+    def data_bytes(self, root: Path | None) -> int | None:
+        """Return the size of all files of its data; None if they are not there."""
+        try:
+            files = source_files(self.recipe().data, root)
+        except DataError:
+            return None
+        return sum(path.stat().st_size for path in files) or None
+
 
 OnTrial = Callable[[Trial, int, int], Sequence[Watcher]]
 
@@ -81,6 +90,7 @@ def run_study(
     """
     _check(study)  # a mistake is told before hours have passed
     make_folder(folder)
+    _check_data(study, find_records(study, folder), folder, root)
     while todo := missing_trials(study, done := find_records(study, folder)):
         _write(study, done, folder)  # so that they can be kept as they come
         count = len(_own(study, done))
@@ -100,6 +110,27 @@ def _check(study: Study) -> None:
                 f"{study.title}: the variants {other!r} and {trial.variant!r} would "
                 "have the same folders: give one of them another name"
             )
+
+
+def _check_data(
+    study: Study, done: Mapping[str, Record], folder: Path, root: Path | None
+) -> None:
+    """Raise if a run that is done was trained on other files than there are now."""
+    for trial in _all_trials(study):
+        if trial.command in done:
+            _refuse_other_data(trial, done[trial.command], folder, root)
+
+
+def _refuse_other_data(
+    trial: Trial, record: Record, folder: Path, root: Path | None
+) -> None:
+    now = trial.data_bytes(root)
+    if None not in (record.data_bytes, now) and record.data_bytes != now:
+        raise PerronError(
+            f"{folder}: {trial.variant} with seed {trial.seed} was trained on "
+            f"{record.data_bytes:,} bytes of data, and now there are {now:,}. Choose "
+            "another folder with --out, or remove what is in it"
+        )
 
 
 def _write(study: Study, done: Mapping[str, Record], folder: Path) -> list[Record]:
@@ -224,6 +255,7 @@ def run_trial(
     with locked(place, ".trial.lock"):
         for record in read_records(place / RECORD):
             if record.command == trial.command:
+                _refuse_other_data(trial, record, folder, root)
                 return record
             raise PerronError(
                 f"{place}: holds another run, {record.command}. Choose another folder "
@@ -232,7 +264,14 @@ def run_trial(
         recipe = trial.recipe()
         source_version()  # of the code that runs now, whatever is committed meanwhile
         result = train(recipe, place, root=root, resume=True, watchers=watchers())
-        record = record_of(result, place, trial.command, trial.variant, trial.point)
+        record = record_of(
+            result,
+            place,
+            trial.command,
+            trial.variant,
+            trial.point,
+            trial.data_bytes(root),
+        )
         write_record(place, record)
         return record
 
