@@ -98,16 +98,7 @@ def test_processes_share_the_runs_of_tables_and_nothing_else(
     )
     root = tmp_path / "data"
     root.mkdir()
-    options = [
-        "--data-dir",
-        root,
-        "--out",
-        tmp_path,
-        "--workers",
-        2,
-        "--set",
-        "vectors=[]",
-    ]
+    options = ["--data-dir", root, "--out", tmp_path, "--set", "vectors=[]"]
     for target in ("table2", "table4", "figure1"):
         told = perron("reproduce", target, *options, "--workers", 2)
         assert told.status == 0, told.err

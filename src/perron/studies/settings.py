@@ -61,7 +61,11 @@ class Study(Settings):
         return self.variants[variant].seeds or self.seeds
 
     def tuned(self, variant: str, point: int) -> list[str]:
-        """Return what a point of the grid sets, or was set instead; of one of many."""
+        """Return what tells a run's point from the grid's others, as it was run.
+
+        ``asked`` and the variant may have set other values than the point has; of a
+        grid of one point there is nothing to tell.
+        """
         if len(self.grid) == 1:
             return []
         keys = {_key(setting) for setting in self.grid[point]}
