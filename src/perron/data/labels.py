@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from perron.data.readers import packaged, snli, sst
+from perron.data.readers.packaged import PACKAGED_LABELS
+from perron.data.readers.snli import SNLI_LABELS
+from perron.data.readers.sst import SST_BINARY, SST_FINE
 from perron.data.readers.rows import BadRows
 from perron.data.settings import PACKAGED, DataSettings
 from perron.data.sources import Source
@@ -26,11 +28,11 @@ def labels_of(settings: DataSettings, train: Source) -> tuple[str, ...]:
         listed = ", ".join(found)
         raise DataError(f"two classes are needed; all rows are {listed!r}", train.place)
     if settings.format == "sst":
-        return sst.BINARY if settings.binary else sst.FINE
+        return SST_BINARY if settings.binary else SST_FINE
     if settings.format == "snli":
-        return snli.LABELS
+        return SNLI_LABELS
     if settings.format in PACKAGED:
-        return packaged.LABELS
+        return PACKAGED_LABELS
     try:
         return tuple(sorted(found, key=int))
     except ValueError:

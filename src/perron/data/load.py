@@ -9,7 +9,7 @@ from datasets import Dataset
 from perron.data.labels import labels_of, numbered
 from perron.data.readers import READERS_WITH_COLUMNS, Columns, read_rows
 from perron.data.readers.lines import read_plain
-from perron.data.readers.packaged import SPLIT, packaged_order
+from perron.data.readers.packaged import PACKAGED_SPLIT, packaged_order
 from perron.data.readers.rows import BadRows, Row, text_problem
 from perron.data.settings import PACKAGED, DataSettings, Format, format_of
 from perron.data.sources import Source, find_file, read_source
@@ -165,7 +165,7 @@ def _parted(
 ) -> tuple[Dataset, Dataset, Dataset | None]:
     if settings.format in PACKAGED:
         texts = (text for batch in rows.iter(1000) for text in batch["text"])
-        return part(rows, SPLIT, packaged_order(texts))
+        return part(rows, PACKAGED_SPLIT, packaged_order(texts))
     order = shuffled(len(rows), settings.split_seed)
     fractions = DEFAULT_SPLIT if settings.test is None else DEV_ALONE
     return part(rows, settings.split or fractions, order)

@@ -10,9 +10,9 @@ from perron.data.readers.rows import BadRows, Row
 from perron.data.readers.tables import read_csv
 from perron.errors import DataError
 
-LABELS = ("negative", "positive")
+PACKAGED_LABELS = ("negative", "positive")
 _NAMES = {"0": "negative", "1": "positive"}
-SPLIT = (0.8, 0.1, 0.1)
+PACKAGED_SPLIT = (0.8, 0.1, 0.1)
 _SOURCES = {"rotten-tomatoes": "rotten_tomatoes", "imdb-25k": "imdb"}
 
 

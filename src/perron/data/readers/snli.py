@@ -7,15 +7,15 @@ from perron.data.readers.columns import Columns
 from perron.data.readers.jsonl import read_jsonl
 from perron.data.readers.rows import BadRows, Row
 
-LABELS = ("entailment", "neutral", "contradiction")
+SNLI_LABELS = ("entailment", "neutral", "contradiction")
 NO_AGREEMENT = "-"  # the annotators did not agree; left out by everyone
-COLUMNS = Columns(text="sentence1", pair="sentence2", label="gold_label")
+SNLI_COLUMNS = Columns(text="sentence1", pair="sentence2", label="gold_label")
 
 
 def read_snli(path: Path, bad: BadRows) -> Iterator[Row]:
     """Yield each pair, those without agreement too."""
-    for row in read_jsonl(path, COLUMNS, bad):
-        if row.label and row.label not in (*LABELS, NO_AGREEMENT):
+    for row in read_jsonl(path, SNLI_COLUMNS, bad):
+        if row.label and row.label not in (*SNLI_LABELS, NO_AGREEMENT):
             bad.report(path, row.line, f"unknown gold_label {row.label!r}")
         else:
             yield row

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from perron.data.readers.rows import BadRow, BadRows, Row, numbered_lines
 
-FINE = ("very negative", "negative", "neutral", "positive", "very positive")
-BINARY = ("negative", "positive")
+SST_FINE = ("very negative", "negative", "neutral", "positive", "very positive")
+SST_BINARY = ("negative", "positive")
 _BINARY_NAMES = ("negative", "negative", None, "positive", "positive")
 
 # Only blanks part words: a no-break space occurs inside one.
@@ -22,7 +22,7 @@ def read_sst(
     With ``binary`` what is neutral is left out, and so are neutral phrases of other
     sentences. Escapes such as -LRB- stay as they are.
     """
-    names = _BINARY_NAMES if binary else FINE
+    names = _BINARY_NAMES if binary else SST_FINE
     for number, line in numbered_lines(path, bad):
         if not line.strip():
             continue

@@ -16,7 +16,6 @@ from perron.data.vectors.decimals import (
 from perron.data.vectors.keeping import Keeper
 from perron.data.vectors.layout import Layout, as_number
 
-Array = NDArray[Any]
 _NEWLINE = 10
 
 
