@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -14,9 +14,6 @@ from perron.data.subwords import Marks, SubwordTokenizer
 from perron.errors import SettingsError
 from perron.models import Classifier
 from perron.models.settings import HuggingFaceSettings, PretrainedConfig
-
-if TYPE_CHECKING:
-    from perron.models.pretrained import PretrainedWeights
 
 # These number places from behind the padding's id.
 _PLACES_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
@@ -32,19 +29,16 @@ class Pretrained:
     Attributes:
         tokenizer: its own.
         config: what it is.
-        weights: its layers and vectors.
+        model: the pretrained model of `transformers`.
+        vectors: its subword vectors, (V, E).
         marked: the marks around a text are words of it.
     """
 
     tokenizer: SubwordTokenizer
     config: PretrainedConfig
-    weights: "PretrainedWeights"
+    model: Any
+    vectors: Tensor
     marked: bool = False
-
-    @property
-    def vectors(self) -> Tensor:
-        """Of its subwords, (V, E)."""
-        return self.weights.vectors
 
     @property
     def width(self) -> int:
@@ -57,7 +51,9 @@ class Pretrained:
         assert isinstance(settings, HuggingFaceSettings)
         # Else the marks would stand around each text twice, or not at all.
         assert settings.marks == self.marked, "read_pretrained was told otherwise"
-        self.weights.fill(classifier, self.config)
+        encoder: Any = classifier.encoder
+        classifier.embedding.set_vectors(self.vectors)
+        encoder.take_over(self.model, self.config.before, self.config.after)
 
 
 def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretrained:
@@ -74,7 +70,7 @@ def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretraine
     try:
         from transformers import AutoTokenizer
 
-        from perron.models.pretrained import PretrainedWeights
+        from perron.layers.hugging_face import read_encoder
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{where}: needs {error.name}: pip install 'perron[hf]'"
@@ -84,7 +80,7 @@ def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretraine
     _check_folder(name, where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        weights = PretrainedWeights(name)
+        model, content = read_encoder(name)
     except (OSError, ValueError, RuntimeError) as error:
         # Only the first line tells what is wrong; the rest is about the library.
         problem = str(error).strip().splitlines()[0]
@@ -96,7 +92,8 @@ def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretraine
             "where in the text a piece stands"
         )
     subwords = SubwordTokenizer(tokenizer.backend_tokenizer, marks)
-    _check_words(len(subwords.words), len(weights.vectors), where)
+    vectors = model.get_input_embeddings().weight.detach().clone()
+    _check_words(len(subwords.words), len(vectors), where)
     inside = len(subwords.around.before + subwords.around.after)
     if inside >= max_words:
         raise SettingsError(
@@ -105,9 +102,9 @@ def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretraine
         )
     # Those that the encoder puts around a text.
     before, after = Marks((), ()) if marks else subwords.marks
-    _check_length(weights.content, max_words, len(before + after), where)
-    config = PretrainedConfig(config=weights.content, before=before, after=after)
-    return Pretrained(subwords, config, weights, marks)
+    _check_length(content, max_words, len(before + after), where)
+    config = PretrainedConfig(config=content, before=before, after=after)
+    return Pretrained(subwords, config, model, vectors, marks)
 
 
 def package_folder(package: str, where: str) -> Path:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perron.data.vectors import streams
-from perron.data.vectors.decimals import (
+from perron.data.vectors.decimals import Array, (
     LOOK_CLOSER,
     NOTHING,
     find_words,
