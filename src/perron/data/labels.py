@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perron.data.readers.packaged import PACKAGED_LABELS
+from perron.data.readers.rows import BadRows
 from perron.data.readers.snli import SNLI_LABELS
 from perron.data.readers.sst import SST_BINARY, SST_FINE
-from perron.data.readers.rows import BadRows
 from perron.data.settings import PACKAGED, DataSettings
 from perron.data.sources import Source
 from perron.errors import DataError

@@ -1,15 +1,14 @@
 """Read GloVe and word2vec text: a line has a word and its numbers."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perron.data.vectors import streams
-from perron.data.vectors.decimals import Array, (
+from perron.data.vectors.decimals import (
     LOOK_CLOSER,
     NOTHING,
+    Array,
     find_words,
     read_numbers,
 )
