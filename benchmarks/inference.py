@@ -28,8 +28,8 @@ import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import perron
-from perron.data.load import load_split
 from perron.integrations.export import export_onnx
+from perron.text.datasets import load_split
 from perron.training import Recipe, read_recipe, recipe_table, train
 from perron.training.prepare import prepare
 from timing import Report, interleaved_medians

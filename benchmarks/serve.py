@@ -31,8 +31,8 @@ from pathlib import Path
 import torch
 
 import perron
-from perron.data.load import load_split
-from perron.data.settings import DataSettings
+from perron.text.datasets import load_split
+from perron.text.settings import DataSettings
 from perron.training import read_recipe, recipe_table
 from perron.training.prepare import prepare
 from timing import Report

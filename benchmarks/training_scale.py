@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from perron.models import Classifier, ModelConfig, build_model
 from perron.training import read_recipe, recipe_table
 from perron.training.loop import make_optimiser
-from perron.training.settings import TrainingSettings
+from perron.training.recipe import TrainingSettings
 from timing import Report, interleaved_medians
 
 VOCABULARY, SENTENCES, WORDS, CLASSES = 49_600, 10, 20, 5

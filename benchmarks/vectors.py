@@ -1,7 +1,7 @@
 """How fast are word vectors read, and in how much memory?
 
 A generated GloVe text file of 1 GB (300 numbers a word, some 400 000 words) is read by
-`perron.data.vectors.read_vectors` and by gensim's `load_word2vec_format`, each run in a
+`perron.text.vectors.read_vectors` and by gensim's `load_word2vec_format`, each run in a
 process of its own, the file in the system's cache. gensim cannot be told which words
 are wanted, so that its time is the same for any number of them. Being slow, it reads
 the first tenth only, and its time and memory are those times ten (it goes by lines),
@@ -59,7 +59,7 @@ def make_reader(name: str, path: str, count: int, wanted: int) -> Callable[[], o
         return lambda: KeyedVectors.load_word2vec_format(
             path, binary=False, no_header=True, limit=wanted
         )
-    from perron.data.vectors import read_vectors
+    from perron.text.vectors import read_vectors
 
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder, "small.txt")

@@ -17,11 +17,11 @@ import perron
 from perron.cli.compare import comparison_table
 from perron.cli.progress import TrainingBar
 from perron.errors import PerronError
+from perron.experiments.compare import compare, run_folder
 from perron.explain.page import page
 from perron.explain.terminal import shaded
 from perron.files import write_whole
 from perron.training import read_recipe, recipe_table
-from perron.training.compare import compare, run_folder
 
 AGGREGATORS = ["centrality", "self-attention", "max", "mean"]
 SENTENCES = [

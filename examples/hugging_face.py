@@ -22,9 +22,9 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from perron.data.load import load_data
-from perron.data.settings import DataSettings
 from perron.integrations.hugging_face import CentralityForSequenceClassification
+from perron.text.datasets import load_data
+from perron.text.settings import DataSettings
 
 OUT = Path("runs/hugging-face")
 TEXT = "A gorgeous, unbelievably witty and moving film."

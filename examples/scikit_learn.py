@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 
-from perron.data.load import load_data
-from perron.data.settings import DataSettings
 from perron.errors import PerronError
 from perron.sklearn import CentralityClassifier, CentralityVectorizer
+from perron.text.datasets import load_data
+from perron.text.settings import DataSettings
 
 SENTENCE = "It's not a bad film, but it's too long and too slow."
 SMALL = {

@@ -10,47 +10,47 @@ import perron
 SRC = Path(perron.__file__).parent
 
 MAY_IMPORT = {
-    "solver": set(),
-    "pooling": {"solver"},
+    "kernels": set(),
+    "solver": {"kernels"},
+    "pooling": {"kernels", "solver"},
     "layers": set(),
     "models": {"layers", "pooling"},
-    "data": set(),
-    "explain": {"data", "models", "pooling"},
-    "pipeline": {"data", "models", "explain"},
+    "text": {"kernels"},
+    "explain": {"text", "models", "pooling"},
     "recipes": set(),
-    "training": {"data", "models", "pipeline"},
-    "studies": {"data", "models", "training"},
+    "training": {"text", "layers", "models", "pipeline", "model_card"},
+    "experiments": {"text", "models", "training"},
     "reproduction": {
         "solver",
         "pooling",
         "layers",
-        "data",
+        "text",
         "models",
         "explain",
         "pipeline",
         "training",
-        "studies",
+        "experiments",
     },
-    "web": {"explain", "pipeline"},
+    "serve": {"explain", "pipeline"},
     "integrations": {
         "solver",
         "pooling",
         "layers",
-        "data",
+        "text",
         "models",
         "explain",
         "pipeline",
         "training",
     },
     "cli": {
-        "data",
+        "text",
         "models",
         "training",
-        "studies",
+        "experiments",
         "reproduction",
         "explain",
         "pipeline",
-        "web",
+        "serve",
         "integrations",
     },
 }
@@ -80,8 +80,8 @@ def test_imports_point_one_way(package):
 
 
 def test_the_test_sees_both_kinds_of_import():
-    source = "import perron.web.app\nfrom perron.cli import main\n"
-    assert imported_packages(source) == {"web", "cli"}
+    source = "import perron.serve.app\nfrom perron.cli import main\n"
+    assert imported_packages(source) == {"serve", "cli"}
 
 
 def test_import_perron_imports_nothing_heavy():

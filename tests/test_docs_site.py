@@ -13,7 +13,7 @@ from mkdocstrings import Inventory
 from pages import ROOT
 
 # Packages whose names are for the rest of Perron only.
-INTERNAL = {"perron.data.readers", "perron.explain.picture"}
+INTERNAL = {"perron.text.formats"}
 
 # Hosts that Material's script asks only on pages with a diagram or a link to a
 # repository, or in browsers of another age; and that it tells developers of.

@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 from pages import ROOT
 
+from perron.experiments.records import read_records
 from perron.reproduction.accuracy_tables import CLASSIFICATION, ENTAILMENT
-from perron.studies.records import read_records
 
 RESULTS = ROOT / "docs" / "results"
 RECORDS = sorted(RESULTS.glob("runs/*/records.jsonl"))

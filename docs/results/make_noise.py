@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from datasets import Dataset
 
-from perron.data.load import load_data
 from perron.files import make_folder, write_whole
+from perron.text.datasets import load_data
 from perron.training import read_recipe, recipe_table
 
 OUT = Path("runs/noisy")

@@ -18,13 +18,13 @@ import os
 import re
 from pathlib import Path
 
+from perron.experiments import read_study
+from perron.experiments.records import write_records
+from perron.experiments.report import csv_rows, markdown, summarise
+from perron.experiments.runner import RECORDS, done_records, find_records
 from perron.files import make_folder, write_whole
 from perron.reproduction.reproduce import TARGETS
 from perron.reproduction.work import Work
-from perron.studies import read_study
-from perron.studies.records import write_records
-from perron.studies.run import RECORDS, done_records, find_records
-from perron.studies.summary import csv_rows, markdown, summarise
 from perron.tables import csv_bytes
 
 HERE = Path(__file__).parent

@@ -6,8 +6,8 @@ from training.tiny import write_texts
 
 from perron.cli.compare import split_names
 from perron.errors import SettingsError
+from perron.experiments.compare import variant
 from perron.training import read_recipe, recipe_table
-from perron.training.compare import variant
 
 
 def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):

@@ -238,7 +238,7 @@ class Terminal(io.StringIO):
 def test_colours_can_be_switched_off(perron, model, monkeypatch):
     from rich.console import Console
 
-    from perron.cli import graph_outputs
+    from perron.cli import graph as graph_outputs
 
     terminals = {}
     for no_color in (False, True):

@@ -29,7 +29,7 @@ def test_everything_is_reproduced_from_small_data(perron, tmp_path, monkeypatch)
     for name in ("yelp2013", "yelp2014", "imdb"):
         write_stars(root, name)
     package = write_packaged(root)
-    monkeypatch.setattr("perron.data.sources.packaged_file", lambda: package)
+    monkeypatch.setattr("perron.text.datasets.packaged_file", lambda: package)
     command = ["reproduce", "all", "--data-dir", root, "--out", out, "--seeds", 1]
     told = perron(*command, *SETTINGS)
     assert told.status == 0, told.err

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from perron.cli.serve import serve
-from perron.web import Limits
-from perron.web.run import KEY, listen
+from perron.serve import Limits
+from perron.serve.run import KEY, listen
 
 
 def test_every_limit_is_an_option_with_the_same_default():
@@ -47,7 +47,7 @@ def test_the_same_model_twice_is_told(perron, model):
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
 def test_a_missing_extra_is_told(perron, model, monkeypatch, missing):
     for name in list(sys.modules):
-        if name.startswith("perron.web") or name.split(".")[0] == missing:
+        if name.startswith("perron.serve") or name.split(".")[0] == missing:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     told = perron("serve", model)

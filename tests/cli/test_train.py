@@ -11,7 +11,7 @@ from cli.conftest import TINY
 from tiny_bert import write_tiny_bert
 
 from perron.cli import main
-from perron.training.settings import recipe_names
+from perron.training.recipe import recipe_names
 
 
 def test_a_csv_becomes_a_model_with_one_command(perron, model):

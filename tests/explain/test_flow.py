@@ -5,14 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perron.explain import Graph, Head
-from perron.explain.flow import (
-    check_head,
-    flows,
-    incoming,
-    outgoing,
-    shares,
-    strongest,
-)
+from perron.explain.flow import check_head, flows, incoming, outgoing, shares, strongest
 
 # 0 gives all to 1; 1 gives a quarter back and keeps the rest.
 EDGES = [[0.0, 0.25], [1.0, 0.75]]

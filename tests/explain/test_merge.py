@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perron.explain.merge import group_starts, merged_edges, merged_weights
+from perron.explain.build import group_starts, merged_edges, merged_weights
 
 
 def chain(count, seed):

@@ -3,9 +3,8 @@ from explain.made import EVERY, PROSE, document, pair, text
 
 from perron.explain.colours import DARK, LIGHT, STEPS
 from perron.explain.flow import strongest
-from perron.explain.picture import lay_out
-from perron.explain.picture.fonts import fitted, width_of
-from perron.explain.picture.shapes import TIP
+from perron.explain.layout import lay_out
+from perron.explain.picture import TIP, fitted, width_of
 
 
 def tiles_of(picture):

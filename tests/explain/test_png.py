@@ -8,7 +8,7 @@ from PIL import Image
 
 from perron.errors import DataError
 from perron.explain.colours import LIGHT
-from perron.explain.picture import lay_out
+from perron.explain.layout import lay_out
 from perron.explain.png import _HIGHEST, _letters, _outline, save_png
 
 

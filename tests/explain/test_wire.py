@@ -10,7 +10,7 @@ from pipeline.trained import OTHERS, TEXTS, small_pipeline
 
 from perron.errors import DataError
 from perron.explain import Explanation
-from perron.explain.find import _in_seven_digits
+from perron.explain.build import _in_seven_digits
 
 
 @settings(deadline=None)

@@ -8,9 +8,9 @@ import onnxruntime
 from models.small import small_model
 from tokenizers import Tokenizer
 
-from perron.integrations.export.check import largest_difference, onnx_runner
 from perron.integrations.export.module import ExportModule
-from perron.integrations.export.to_onnx import to_onnx
+from perron.integrations.export.operators import to_onnx
+from perron.integrations.export.write import largest_difference, onnx_runner
 
 
 def padded(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

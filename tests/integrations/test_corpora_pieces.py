@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from integrations.corpus_files import check_result, save_model, write_corpus
 
-from perron.data.readers import Columns
 from perron.errors import DataError, SettingsError
 from perron.integrations.corpora import TextMapper, worker
 from perron.integrations.corpora.parts import (
@@ -24,6 +23,7 @@ from perron.integrations.corpora.parts import (
 )
 from perron.integrations.corpora.pieces import find_corpus
 from perron.integrations.corpora.worker import PieceWorker, Work
+from perron.text.formats import Columns
 
 TEXT = Columns("text", None, None)
 OTHER_KINDS = [pa.large_string(), pa.dictionary(pa.int8(), pa.string())]

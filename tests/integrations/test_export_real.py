@@ -10,10 +10,10 @@ from integrations.exports import run_folder
 from models.small import small_config
 
 from perron import Pipeline
-from perron.data.ids import WordIds
-from perron.data.words import UNKNOWN, WordTokenizer
 from perron.integrations.export import export_onnx
 from perron.models import build_model
+from perron.text.encoding import WordIds
+from perron.text.tokenizers import UNKNOWN, WordTokenizer
 
 
 @pytest.fixture(scope="module")

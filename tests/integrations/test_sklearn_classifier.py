@@ -9,7 +9,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 
 import perron
-from perron.models.parts import AGGREGATORS, ENCODERS
+from perron.models.classifiers import AGGREGATORS, ENCODERS
 from perron.sklearn import CentralityClassifier
 
 TEXTS, LABELS = opinions()

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from perron.integrations.scikit_learn import base, learning
 from perron.sklearn import CentralityClassifier
-from perron.training.evaluation import Evaluation
+from perron.training.evaluate import Evaluation
 
 TEXTS, LABELS = opinions()
 NEW, _ = opinions(40, seed=1)

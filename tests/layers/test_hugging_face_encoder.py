@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from perron.layers.hugging_face import HuggingFaceEncoder, model_config, read_encoder
+from perron.layers.pretrained import HuggingFaceEncoder, model_config, read_encoder
 
 SIZES = {
     "hidden_size": 32,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from perron.layers import TransformerEncoder
-from perron.layers.transformer import _positions
+from perron.layers.encoders import _positions
 
 
 def test_order_of_the_words_matters():

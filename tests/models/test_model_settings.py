@@ -6,9 +6,9 @@ from pydantic import ValidationError
 
 from perron.layers import ClassifierHead, WordEmbedding
 from perron.models import ModelConfig, ModelSettings
-from perron.models import settings as all_settings
-from perron.models.parts import AGGREGATORS, ENCODERS
-from perron.models.settings import (
+from perron.models import config as all_settings
+from perron.models.classifiers import AGGREGATORS, ENCODERS
+from perron.models.config import (
     CentralitySettings,
     EmbeddingSettings,
     HeadSettings,

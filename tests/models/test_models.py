@@ -18,8 +18,8 @@ from perron.models import (
     TextClassifier,
     build_model,
 )
-from perron.models.parts import AGGREGATORS as ALL_AGGREGATORS
-from perron.models.parts import ENCODERS as ALL_ENCODERS
+from perron.models.classifiers import AGGREGATORS as ALL_AGGREGATORS
+from perron.models.classifiers import ENCODERS as ALL_ENCODERS
 
 
 @pytest.mark.parametrize("kind", KINDS)

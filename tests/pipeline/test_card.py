@@ -2,8 +2,8 @@ import pytest
 from huggingface_hub import ModelCard
 from models.small import small_config
 
+from perron.model_card import Score, model_card
 from perron.models import ModelConfig, ModelSettings
-from perron.pipeline.card import Score, model_card
 
 
 def table(card):

@@ -12,7 +12,7 @@ from pipeline.trained import small_pipeline
 import perron
 from perron import Pipeline
 from perron.errors import DataError
-from perron.pipeline.hub import is_hub_name
+from perron.pipeline import is_hub_name
 
 TEXT = "the film was good"
 

@@ -11,9 +11,9 @@ from models.small import AGGREGATORS, LABELS
 from pipeline.trained import OTHERS, TEXTS, WORDS, arguments, small_pipeline
 
 import perron
-from perron.data.words import WordTokenizer
+from perron import pipeline as module
 from perron.errors import DataError
-from perron.pipeline import pipeline as module
+from perron.text.tokenizers import WordTokenizer
 
 
 class TestEveryKind:

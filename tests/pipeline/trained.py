@@ -4,8 +4,8 @@ import torch
 from models.small import small_model
 
 from perron import Pipeline
-from perron.data.ids import WordIds
-from perron.data.words import WordTokenizer
+from perron.text.encoding import WordIds
+from perron.text.tokenizers import WordTokenizer
 
 WORDS = ["[UNK]", "a", "film", "good", "bad", "the", "it", "was", ".", "not", "n't"]
 TEXTS = [

@@ -12,8 +12,8 @@ from torch.autograd import gradcheck
 from perron import CentralityPool, PowerSettings
 from perron.errors import SettingsError
 from perron.models import ModelConfig, build_model, load_model
-from perron.models.settings import CentralitySettings, read_aggregator
-from perron.pooling.options import check_options
+from perron.models.config import CentralitySettings, read_aggregator
+from perron.pooling.connectivity import check_options
 
 D = 3
 GRAPHS = ("mlp", "bilinear", "query")

@@ -6,9 +6,8 @@ import torch
 from numba import njit
 from torch.autograd import gradcheck, gradgradcheck
 
-from perron.pooling.column_softmax import column_softmax
-from perron.pooling.vector_math import exponential
-from perron.solver.lanes import put, take
+from perron.kernels.simd import exponential, put, take
+from perron.pooling.pair_scores import column_softmax
 
 
 def masked_scores(texts, heads, n, dtype=torch.float64, scale=3.0):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from perron.pooling import pair_scores_cpu
+from perron.kernels import pair_scores_cpu
 from perron.pooling.pair_scores import (
     adjoint_op,
     backward_in_blocks,
@@ -65,7 +65,7 @@ def test_same_as_the_broadcast(kernel, shape, dtype, activation, packed):
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_rows_of_one_long_text_are_shared_out(threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr("perron.solver.compiled._WORTH_A_THREAD", 100)
+    monkeypatch.setattr("perron.kernels.compile._WORTH_A_THREAD", 100)
     tensors, mask = inputs((3, 2, 40, 5))
     mask[1] = True
     pieces, work, _ = pair_scores_cpu._cut(

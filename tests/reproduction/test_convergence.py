@@ -9,7 +9,7 @@ from solver.reference import stationary_by_eig
 from perron.reproduction import convergence as module
 from perron.reproduction.convergence import COLUMNS, convergence, count_steps
 from perron.reproduction.work import Work
-from perron.training.held_out import held_out_examples
+from perron.training.evaluate import held_out_examples
 
 
 @pytest.fixture(scope="module")

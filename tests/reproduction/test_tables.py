@@ -2,25 +2,25 @@ import csv
 from dataclasses import replace
 
 import pytest
-from studies.test_study_summary import record
+from experiments.test_study_summary import record
 
+from perron.experiments import read_study
+from perron.experiments.records import source_version, write_records
+from perron.experiments.report import summarise
+from perron.experiments.runner import RECORDS, Trial
 from perron.reproduction import work as places
 from perron.reproduction.accuracy_tables import table3, table4
 from perron.reproduction.data_tables import TITLES, table1, table2
 from perron.reproduction.paper import ACCURACIES, CITED, DATASETS
 from perron.reproduction.provenance import missing_piece
 from perron.reproduction.work import Piece, Work
-from perron.studies import read_study
-from perron.studies.records import source_version, write_records
-from perron.studies.run import RECORDS, Trial
-from perron.studies.summary import summarise
 
 
 @pytest.fixture
 def nothing(tmp_path, monkeypatch):
     """A place without any data."""
     monkeypatch.setattr(places, "check_vectors", lambda source: None)
-    monkeypatch.setattr("perron.data.sources.packaged_file", _no_package)
+    monkeypatch.setattr("perron.text.datasets.packaged_file", _no_package)
     root = tmp_path / "data"
     root.mkdir()
     return Work(tmp_path / "out", root)

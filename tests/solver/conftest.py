@@ -1,6 +1,6 @@
 import pytest
 
-from perron.solver import gth_cpu, gth_torch
+from perron.kernels import gth_cpu, gth_torch
 
 
 @pytest.fixture(params=["short", "long", "torch"])

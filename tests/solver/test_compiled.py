@@ -11,7 +11,7 @@ import torch
 from solver.graphs import softmax_edges
 
 from perron import stationary
-from perron.solver import compiled
+from perron.kernels import compile as compiled
 
 
 def answers() -> torch.Tensor:

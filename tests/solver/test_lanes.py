@@ -5,7 +5,7 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from perron.solver.lanes import any_less, put, spread, take, turn, where_less, wide
+from perron.kernels.simd import any_less, put, spread, take, turn, where_less, wide
 
 RNG = np.random.default_rng(0)
 

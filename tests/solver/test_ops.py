@@ -4,8 +4,8 @@ from plain import run_plain
 from solver.graphs import random_edges, random_mask, softmax_edges
 
 from perron import stationary
-from perron.solver import gth_cpu
-from perron.solver.ops import adjoint_op, stationary_op
+from perron.kernels import gth_cpu
+from perron.solver.direct import adjoint_op, stationary_op
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -16,7 +16,7 @@ from solver.reference import (
 from torch.autograd import gradcheck
 
 from perron import stationary
-from perron.solver import gth_cpu
+from perron.kernels import gth_cpu
 
 quick = settings(
     deadline=None,

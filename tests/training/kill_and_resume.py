@@ -22,8 +22,8 @@ from training.tiny import tiny_table, write_texts
 from perron import files
 from perron.errors import DataError
 from perron.training import read_recipe, train
+from perron.training.callbacks import Watcher
 from perron.training.stopping import Stopped
-from perron.training.watchers import Watcher
 
 Disturbance = Callable[[], list[Watcher]]
 

@@ -13,9 +13,9 @@ from training.tiny import tiny_table, write_texts
 import perron
 from perron.errors import SettingsError
 from perron.training import read_recipe, train
-from perron.training.averaging import WeightAverage
-from perron.training.evaluation import evaluate
+from perron.training.evaluate import evaluate
 from perron.training.prepare import prepare
+from perron.training.state import WeightAverage
 
 
 def shares(steps: int, keep: float) -> np.ndarray:

@@ -3,7 +3,7 @@ import tomllib
 import pytest
 
 from perron.errors import SettingsError
-from perron.training.settings import Recipe, read_recipe, recipe_names, recipe_table
+from perron.training.recipe import Recipe, read_recipe, recipe_names, recipe_table
 
 # The paper's Table 2, with what DESIGN says of the authors' code.
 TABLE_2 = {

@@ -18,8 +18,8 @@ from perron.models import ModelConfig, ModelSettings, TextClassifier
 from perron.training import read_recipe, train
 from perron.training.loop import Loop, make_optimiser
 from perron.training.prepare import prepare
+from perron.training.recipe import TrainingSettings
 from perron.training.run import read_predictions
-from perron.training.settings import TrainingSettings
 from perron.training.stopping import Stopped
 
 
@@ -125,7 +125,7 @@ def test_an_exploding_loss_is_a_clear_error(tmp_path):
 def test_changed_data_end_a_resumed_run(tmp_path):
     settings = recipe(tmp_path)
     train(settings, tmp_path / "run")
-    from perron.training.checkpoints import Checkpoint
+    from perron.training.checkpoint import Checkpoint
 
     (tmp_path / "run/result.json").unlink()
     Checkpoint({}, {}, {}, [torch.zeros(1)], 0, "other").write(tmp_path / "run")

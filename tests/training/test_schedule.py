@@ -1,7 +1,7 @@
 import pytest
 
-from perron.training.schedule import Standing, learning_rate
-from perron.training.settings import TrainingSettings
+from perron.training.recipe import TrainingSettings
+from perron.training.state import Standing, learning_rate
 
 SETTINGS = TrainingSettings(
     learning_rate=1e-3,

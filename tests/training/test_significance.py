@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from perron.training.significance import paired_p_value
+from perron.experiments.report import paired_p_value
 
 
 def answers(rate: float, count: int, seeds: int = 1, seed: int = 0) -> np.ndarray:

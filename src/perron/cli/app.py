@@ -10,12 +10,11 @@ from perron import __version__
 from perron.cli.compare import compare
 from perron.cli.console import say_error
 from perron.cli.data import data_app
-from perron.cli.encode import encode
 from perron.cli.evaluate import evaluate
 from perron.cli.export import export
 from perron.cli.graph import graph
 from perron.cli.info import info
-from perron.cli.predict import predict
+from perron.cli.predict import encode, predict
 from perron.cli.reproduce import reproduce
 from perron.cli.serve import serve
 from perron.cli.study import study

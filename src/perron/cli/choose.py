@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from perron.cli.console import say
-from perron.data.settings import PACKAGED, format_of
 from perron.errors import SettingsError
+from perron.text.settings import PACKAGED, format_of
 from perron.training import Recipe, read_recipe, recipe_table
 
 # What a file of one's own gets unless told otherwise: the demo's small model, but for

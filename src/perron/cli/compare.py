@@ -12,7 +12,7 @@ from perron.cli.console import is_first, results, say
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
-    from perron.training.report import Line
+    from perron.experiments.compare import Line
 
 DEFAULT = "centrality,self-attention,max,mean"
 
@@ -60,8 +60,8 @@ def compare(
     """
     from perron.cli.choose import Asked, choose_recipe
     from perron.cli.progress import TrainingBar
-    from perron.training.compare import compare as run_comparison
-    from perron.training.watchers import Watcher
+    from perron.experiments.compare import compare as run_comparison
+    from perron.training.callbacks import Watcher
 
     asked = Asked(
         recipe=recipe,
@@ -114,7 +114,7 @@ def split_names(text: str) -> list[str]:
 
 def comparison_table(lines: Sequence["Line"]) -> Table:
     """Return the comparison for the terminal."""
-    from perron.training.report import COLUMNS
+    from perron.experiments.compare import COLUMNS
 
     table = Table(*COLUMNS)
     for line in lines:

@@ -39,8 +39,8 @@ def stats(
         perron data stats --data reviews.csv --text review --label stars
     """
     from perron.cli.choose import Asked, choose_recipe
-    from perron.data.load import load_data
-    from perron.data.statistics import statistics
+    from perron.text.datasets import load_data
+    from perron.text.statistics import statistics
     from perron.training import recipe_names
 
     wanted: list[str | None] = list(recipes or ())

@@ -47,9 +47,9 @@ def evaluate(
 
     from perron.cli.choose import Asked, check_options, data_table
     from perron.pipeline import load
-    from perron.training.evaluation import evaluate as run_evaluation
+    from perron.training.evaluate import evaluate as run_evaluation
+    from perron.training.evaluate import held_out_examples, other_examples
     from perron.training.graph_measures import measure_graphs
-    from perron.training.held_out import held_out_examples, other_examples
 
     asked = Asked(
         recipe=None,

@@ -38,7 +38,7 @@ def info(
 def _of_machine() -> dict[str, str]:
     import torch
 
-    from perron.data.store import cache_folder
+    from perron.text.cache import cache_folder
     from perron.training import recipe_names
 
     devices = [f"CPU, {torch.get_num_threads()} threads"]

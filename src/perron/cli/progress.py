@@ -12,9 +12,9 @@ from rich.progress import (
 )
 
 from perron.cli.console import is_watched, messages, say
-from perron.training.schedule import Standing
-from perron.training.settings import TrainingSettings
-from perron.training.watchers import Watcher
+from perron.training.callbacks import Watcher
+from perron.training.recipe import TrainingSettings
+from perron.training.state import Standing
 
 
 class TrainingBar(Watcher):

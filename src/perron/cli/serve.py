@@ -63,9 +63,9 @@ def serve(
         perron serve runs/demo-runs/centrality-0 runs/demo-runs/mean-0 --port 8080
     """
     try:
-        from perron.web import Limits, create_app
-        from perron.web.run import KEY, address_of, check_key, listen
-        from perron.web.run import serve as run
+        from perron.serve import Limits, create_app
+        from perron.serve.run import KEY, address_of, check_key, listen
+        from perron.serve.run import serve as run
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("perron"):
             raise

@@ -11,8 +11,8 @@ from perron.cli import options
 from perron.cli.console import results, say
 
 if TYPE_CHECKING:
-    from perron.studies.run import Trial
-    from perron.training.watchers import Watcher
+    from perron.experiments.runner import Trial
+    from perron.training.callbacks import Watcher
 
 
 def study(
@@ -41,9 +41,9 @@ def study(
         perron study mine.toml --out runs/mine
     """
     from perron.cli.workers import share_work
+    from perron.experiments import read_study, run_study
+    from perron.experiments.report import COLUMNS, csv_rows, markdown, summarise
     from perron.files import write_whole
-    from perron.studies import read_study, run_study
-    from perron.studies.summary import COLUMNS, csv_rows, markdown, summarise
     from perron.tables import csv_bytes
 
     overrides = [*vector_overrides(vectors), *(set_ or ())]

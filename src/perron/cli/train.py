@@ -1,13 +1,42 @@
 """``perron train``: from a recipe or a file to a saved model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perron.cli import options
 from perron.cli.console import is_first, results, say
 from perron.errors import SettingsError
+
+if TYPE_CHECKING:
+    from perron.training.prepare import Prepared
+
+
+def tell_prepared(prepared: "Prepared") -> None:
+    """Say what the data and the word vectors are like, and what was left out."""
+    splits, recipe = prepared.splits, prepared.recipe
+    sizes = [len(prepared.train), len(prepared.dev)]
+    sizes.append(0 if prepared.test is None else len(prepared.test))
+    say(
+        f"{recipe.data.format}: {sizes[0]:,} / {sizes[1]:,} / {sizes[2]:,} texts "
+        f"(train / dev / test), {len(splits.labels)} classes"
+    )
+    for path, count in splits.skipped.items():
+        if count:
+            say(f"{path}: left out {count} bad row{'s' if count > 1 else ''}")
+    kind = "words" if prepared.model.config.pretrained is None else "pieces of words"
+    say(f"vocabulary: {len(prepared.word_ids.tokenizer.words):,} {kind}")
+    for name, coverage in prepared.coverage.items():
+        say(f"{name}: has {coverage}")
+        if skipped := prepared.skipped_vectors[name]:
+            say(f"{name}: left out {skipped} bad rows")
+    parts = recipe.model
+    weights = sum(p.numel() for p in prepared.model.parameters() if p.requires_grad)
+    say(
+        f"model: {parts.kind}, {parts.encoder.name}, {parts.aggregator.name}; "
+        f"{weights:,} weights to learn"
+    )
 
 
 def train(
@@ -63,11 +92,10 @@ def train(
     """
     from perron.cli.choose import Asked, choose_recipe
     from perron.cli.progress import ReadingBar, TrainingBar
-    from perron.cli.tell import tell_prepared
-    from perron.training.run import read_settings
+    from perron.training.callbacks import TensorBoard, Watcher
+    from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
     from perron.training.stopping import Stopped
-    from perron.training.watchers import TensorBoard, Watcher
 
     asked = Asked(
         recipe=recipe,

@@ -15,9 +15,8 @@ from matplotlib.path import Path as Curve
 from matplotlib.textpath import text_to_path
 
 from perron.explain.colours import LIGHT, Colour, opacity_of, thickness_of
-from perron.explain.picture import Arc, Picture, Text, Tile, lay_out
-from perron.explain.picture.fonts import FAMILY
-from perron.explain.picture.shapes import TIP, TIP_WIDTH
+from perron.explain.layout import lay_out
+from perron.explain.picture import FAMILY, TIP, TIP_WIDTH, Arc, Picture, Text, Tile
 from perron.explain.records import Explanation
 from perron.files import write_whole
 

@@ -13,9 +13,8 @@ from perron.explain.colours import (
     opacity_of,
     thickness_of,
 )
-from perron.explain.picture import Arc, Section, Text, Tile, lay_out
-from perron.explain.picture.fonts import FAMILY
-from perron.explain.picture.shapes import TIP, TIP_WIDTH
+from perron.explain.layout import lay_out
+from perron.explain.picture import FAMILY, TIP, TIP_WIDTH, Arc, Section, Text, Tile
 from perron.explain.records import Explanation
 
 _CORNER = 4

@@ -9,8 +9,8 @@ try:
     from safetensors.torch import load_model
     from sentence_transformers.base.modules import Module
 
-    from perron.models.parts import build_aggregator
-    from perron.models.settings import read_aggregator
+    from perron.models.classifiers import build_aggregator
+    from perron.models.config import read_aggregator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{__name__} needs {error.name}: pip install 'perron[hf]'", name=error.name
@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 
 from perron.errors import DataError
 from perron.pooling import Pooled
-from perron.pooling.ragged import mask_of
+from perron.pooling.base import mask_of
 
 _WEIGHTS = "model.safetensors"
 _Pooling = TypeVar("_Pooling", bound="AggregatorPooling")

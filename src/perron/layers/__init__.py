@@ -1,11 +1,13 @@
 """What stands before and after pooling: embedding, encoders, head."""
 
-from perron.layers.bilstm import BiLSTMEncoder
-from perron.layers.cnn import CNNEncoder
-from perron.layers.embedding import WordEmbedding
-from perron.layers.encoder import Encoder, NoEncoder
-from perron.layers.head import ClassifierHead
-from perron.layers.transformer import TransformerEncoder
+from perron.layers.embedding_and_head import ClassifierHead, WordEmbedding
+from perron.layers.encoders import (
+    BiLSTMEncoder,
+    CNNEncoder,
+    Encoder,
+    NoEncoder,
+    TransformerEncoder,
+)
 
 __all__ = [
     "BiLSTMEncoder",

@@ -1,14 +1,16 @@
 """Aggregators: states and a mask in, one vector a text out."""
 
 from perron.pooling.base import Aggregator, Pooled
+from perron.pooling.basic import (
+    FirstPool,
+    IntraAttentionPool,
+    MaxPool,
+    MeanPool,
+    SelfAttentionPool,
+)
 from perron.pooling.centrality import CentralityPool, PowerSettings
-from perron.pooling.dynamic_routing import DynamicRoutingPool
-from perron.pooling.first import FirstPool
 from perron.pooling.graph import GraphCentralityPool
-from perron.pooling.intra_attention import IntraAttentionPool
-from perron.pooling.max import MaxPool
-from perron.pooling.mean import MeanPool
-from perron.pooling.self_attention import SelfAttentionPool
+from perron.pooling.routing import DynamicRoutingPool
 
 __all__ = [
     "Aggregator",

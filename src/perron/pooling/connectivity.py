@@ -1,8 +1,8 @@
-"""The learned part of the word graph: a score for every pair of words."""
+"""Connectivity functions: the learned scores of the edges between words."""
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,6 +12,56 @@ from torch.nn import functional as F
 from perron.pooling.base import project, project_both
 from perron.pooling.pair_scores import ACTIVATIONS, pair_scores
 from perron.pooling.words import Words
+
+VALUES = ("states", "flow")
+
+
+def check_activation(activation: str) -> None:
+    """Refuse an activation that is not offered."""
+    if activation not in ACTIVATIONS:
+        options = " or ".join(f'"{name}"' for name in ACTIVATIONS)
+        raise ValueError(f"activation must be {options}, but came as {activation!r}")
+
+
+def check_options(
+    connectivity: str,
+    source_scale: float,
+    edge_dropout: float,
+    values: str,
+    reach: int,
+) -> None:
+    """Refuse options of `CentralityPool` that are wrong or that change nothing."""
+    if not 0 < source_scale < math.inf:
+        raise ValueError(
+            f"source_scale must be positive and finite, but came as {source_scale}"
+        )
+    if not 0 <= edge_dropout < 1:
+        raise ValueError(
+            f"edge_dropout must be at least 0 and below 1, but came as {edge_dropout}"
+        )
+    if reach < 0:
+        raise ValueError(f"reach must be at least 0, but came as {reach}")
+    if values not in VALUES:
+        options = " or ".join(f'"{name}"' for name in VALUES)
+        raise ValueError(f"values must be {options}, but came as {values!r}")
+    if connectivity == "query" and source_scale != 1:
+        raise ValueError(
+            'source_scale must be 1 if connectivity is "query", whose edges do not '
+            f"depend on where they come from, but came as {source_scale}"
+        )
+    if connectivity != "low_rank":
+        return
+    for name, value, usual in (
+        ("edge_dropout", edge_dropout, 0),
+        ("values", values, "states"),
+        ("reach", reach, 0),
+    ):
+        if value != usual:
+            raise ValueError(
+                f'{name} must be {usual!r} if connectivity is "low_rank", which has no '
+                f"matrix of edges, but came as {value!r}"
+            )
+
 
 Activation = Literal["tanh", "relu"]
 
@@ -169,3 +219,96 @@ def _targets_only(
 ) -> Float[Tensor, "b h n n"]:
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask[:, None, :, None], lowest)
+
+
+_LARGEST_GRAPH = 2_000_000_000  # bytes
+
+
+class Topics(NamedTuple):
+    """How words choose topics and topics words; (…, H r), as in `Words`."""
+
+    of_words: Tensor  # Q, each word's r shares sum to one
+    to_words: Tensor  # P, each topic's shares of the words of a text sum to one
+
+
+class LowRankConnectivity(nn.Module):
+    """A graph of rank r: centrality in linear time, however long the text.
+
+    Word j chooses one of r topics, and the topic chooses word i:
+
+        A = P Qᵀ,  P_ia = softmax_i f_ia,  Q_ja = softmax_a (g_ja + log Σ_i exp f_ia)
+
+    with two small networks  f = V act(W h + b)  and  g = V' act(W' h + b') + c. This is
+    the graph A_ij ∝ φ_i·ψ_j of the positive features φ = exp f and ψ = exp g, with each
+    column normalized. If γ is the Perron vector of the r-state chain G = QᵀP, then
+    α = Pγ is that of A, because Aα = P QᵀP γ = P Gγ = Pγ. No n×n matrix is needed.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        heads: int,
+        activation: str,
+        rank: int,
+        source_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.rank = rank
+        self.activation = activation
+        self.source_scale = source_scale
+        self.target = nn.Linear(dim, hidden)
+        self.to_words = nn.Linear(hidden, heads * rank, bias=False)  # softmax_i ends it
+        self.source = nn.Linear(dim, hidden)
+        self.of_words = nn.Linear(hidden, heads * rank)
+        scale_weights(self.source, source_scale)
+
+    def reset_parameters(self) -> None:
+        for layer in (self.target, self.to_words, self.source, self.of_words):
+            layer.reset_parameters()
+        scale_weights(self.source, self.source_scale)
+
+    def forward(self, words: Words) -> Topics:
+        hidden = project_both(self.target, self.source, words.states)
+        hidden = ACTIVATIONS[self.activation](hidden)
+        target, source = hidden.chunk(2, -1)
+        f, g = project(self.to_words, target), project(self.of_words, source)
+        prior = words.logsumexp(f)
+        chosen = (g + words.of_text(prior)).unflatten(-1, (self.heads, self.rank))
+        return Topics(chosen.softmax(-1).flatten(-2), words.softmax(f))
+
+    def chain(self, topics: Topics, words: Words) -> Float[Tensor, "b h r r"]:
+        """Return G = QᵀP of each text and head."""
+        heads = [
+            words.weigh(of_words.contiguous(), to_words.contiguous())
+            for of_words, to_words in zip(
+                topics.of_words.split(self.rank, -1),
+                topics.to_words.split(self.rank, -1),
+                strict=True,
+            )
+        ]
+        return torch.stack(heads, 1)
+
+    def weights(
+        self, topics: Topics, gamma: Float[Tensor, "b h r"], words: Words
+    ) -> Tensor:
+        """Return α = Pγ, (…, H)."""
+        shares = topics.to_words * words.of_text(gamma.flatten(1))
+        return shares.unflatten(-1, (self.heads, self.rank)).sum(-1)
+
+    def edges(self, topics: Topics, words: Words) -> Float[Tensor, "b h n n"]:
+        """Return A = PQᵀ, for looking at; zero where there is no word."""
+        texts, n = words.mask.shape
+        size = texts * self.heads * n * n * topics.of_words.element_size()
+        if size > _LARGEST_GRAPH:
+            raise ValueError(
+                f"the graphs of {texts} texts of up to {n} words would take "
+                f"{size / 1e9:.0f} GB; pool them without need_edges, or fewer at a time"
+            )
+        shape = (self.heads, self.rank)
+        p, q = (
+            words.padded(side).unflatten(-1, shape).transpose(1, 2)
+            for side in (topics.to_words, topics.of_words)
+        )
+        return p @ q.mT

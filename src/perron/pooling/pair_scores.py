@@ -1,4 +1,10 @@
-"""Scores of all pairs of words without ever holding the hidden layer of a pair."""
+"""Scores of all pairs of words, and the column softmax that turns them into edges.
+
+The hidden layer of a pair is never stored. The softmax has a compiled kernel of its own
+on the CPU, because it stands between two other compiled kernels: after a parallel
+operation of torch, its threads spin for some milliseconds, and the kernel that follows
+would have to share the processors with them.
+"""
 
 from typing import Any
 
@@ -6,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd import Function
+
+from perron.pooling.words import may_compile
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
 
@@ -71,7 +79,7 @@ class _Adjoint(Function):
 
 def _forward(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
     if x.device.type == "cpu":
-        from perron.pooling import pair_scores_cpu
+        from perron.kernels import pair_scores_cpu
 
         return pair_scores_cpu.forward(x, w, mask, activation)
     return forward_in_blocks(x, w, mask, activation)
@@ -81,7 +89,7 @@ def _backward(
     grad: Tensor, x: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
     if x.device.type == "cpu":
-        from perron.pooling import pair_scores_cpu
+        from perron.kernels import pair_scores_cpu
 
         return pair_scores_cpu.backward(grad, x, w, mask, activation)
     return backward_in_blocks(grad, x, w, mask, activation)
@@ -189,3 +197,41 @@ def _refuse(ctx: Any, *grads: Tensor) -> None:
 
 pair_scores_op.register_autograd(_op_backward, setup_context=_remember)
 adjoint_op.register_autograd(_refuse)
+
+
+def column_softmax(
+    scores: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"]
+) -> Float[Tensor, "b h n n"]:
+    """Return softmax_i s_ij over the words i in use.
+
+    Scores of i that are not in use must be the lowest number of their dtype. What comes
+    out for a j that is not in use means nothing.
+    """
+    if may_compile(scores):
+        return _ColumnSoftmax.apply(scores, mask)
+    return scores.softmax(-2)
+
+
+class _ColumnSoftmax(Function):
+    """A = softmax_i s;  ∂ℓ/∂s_ij = A_ij (g_ij - Σ_i A_ij g_ij), g = ∂ℓ/∂A.
+
+    The backward is made of differentiable operations when it is to be differentiated.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor) -> Tensor:
+        from perron.kernels import column_softmax_cpu
+
+        edges = column_softmax_cpu.forward(scores, mask)
+        ctx.save_for_backward(edges)
+        return edges
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (edges,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            mean = (edges * grad).sum(-2, keepdim=True)
+            return edges * (grad - mean), None
+        from perron.kernels import column_softmax_cpu
+
+        return column_softmax_cpu.backward(grad, edges), None

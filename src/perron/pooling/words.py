@@ -259,9 +259,9 @@ class _Weigh(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         weights, states, counts = ctx.saved_tensors
         if states.device.type == _ON_CPU and not torch.is_grad_enabled():
-            from perron.pooling import sums_cpu
+            from perron.kernels import segments_cpu
 
-            return (*sums_cpu.backward(grad, weights, states, counts), None)
+            return (*segments_cpu.backward(grad, weights, states, counts), None)
         own = grad[_texts(counts, len(states))]  # (M, H, D)
         to_weights = (own @ states.unsqueeze(-1)).squeeze(-1)
         return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2), None
@@ -269,9 +269,9 @@ class _Weigh(Function):
 
 def _sums(weights: Tensor, x: Tensor, counts: Tensor) -> Tensor:
     if x.device.type == _ON_CPU:
-        from perron.pooling import sums_cpu
+        from perron.kernels import segments_cpu
 
-        return sums_cpu.forward(weights, x, counts)
+        return segments_cpu.forward(weights, x, counts)
     products = weights.unsqueeze(-1) * x.unsqueeze(-2)  # (M, H, D)
     sums = x.new_zeros(len(counts), *products.shape[1:])
     return sums.index_add_(0, _texts(counts, len(x)), products)
@@ -282,9 +282,9 @@ def _largest(x: Tensor, counts: Tensor) -> Tensor:
     if len(x) == 0:
         return x.sum(0).expand(len(counts), -1)  # zeros
     if x.device.type == _ON_CPU:
-        from perron.pooling import sums_cpu
+        from perron.kernels import segments_cpu
 
-        which = sums_cpu.which_is_largest(x.detach(), counts)  # (B, D)
+        which = segments_cpu.which_is_largest(x.detach(), counts)  # (B, D)
     else:
         which = _which_is_largest(x.detach(), counts)
     return _TakeAlong.apply(x, which).masked_fill((counts == 0).unsqueeze(1), 0)

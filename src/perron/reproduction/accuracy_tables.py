@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perron.experiments import Study
+from perron.experiments.records import Record
+from perron.experiments.report import Line, csv_rows, markdown, summarise
 from perron.reproduction.paper import ACCURACIES, CITED
 from perron.reproduction.work import Piece, Work
-from perron.studies import Study
-from perron.studies.records import Record
-from perron.studies.summary import Line, csv_rows, markdown, summarise
 from perron.tables import markdown_table, with_deviation
 
 CLASSIFICATION = (

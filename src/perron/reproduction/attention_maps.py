@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from perron.data.sources import find_file
 from perron.errors import DataError, PerronError, SettingsError
+from perron.experiments.records import source_version
 from perron.pooling import GraphCentralityPool, MeanPool
 from perron.reproduction.provenance import missing_piece
 from perron.reproduction.work import Piece, Work
-from perron.studies.records import source_version
 from perron.tables import markdown_table
+from perron.text.datasets import find_file
 from perron.training.pretrained import package_folder
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class _Model:
         try:
             from transformers import AutoModel, AutoTokenizer
 
-            from perron.layers.hugging_face import without_bars
+            from perron.layers.pretrained import without_bars
         except ModuleNotFoundError as error:
             raise SettingsError(
                 f"{error.name} is not installed: pip install 'perron[hf,reproduce]'"

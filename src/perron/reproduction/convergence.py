@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from perron.data.batches import Examples, batches_in_order
 from perron.errors import DataError
 from perron.models import Classifier
 from perron.reproduction.figures import picture_files
@@ -19,7 +18,8 @@ from perron.reproduction.work import Piece, Work
 from perron.solver import power_method, stationary
 from perron.solver.power import default_tolerance
 from perron.tables import markdown_table
-from perron.training.held_out import held_out_examples
+from perron.text.batches import Examples, batches_in_order
+from perron.training.evaluate import held_out_examples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

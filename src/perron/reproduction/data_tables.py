@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-from perron.data.load import load_data
-from perron.data.sources import source_files
-from perron.data.statistics import Statistics, statistics
 from perron.errors import DataError
+from perron.experiments.records import source_version
+from perron.experiments.runner import Trial
 from perron.reproduction.paper import DATASETS, PaperData
 from perron.reproduction.work import HOW_TO_GET, Piece, Work
-from perron.studies.records import source_version
-from perron.studies.run import Trial
 from perron.tables import markdown_table
+from perron.text.datasets import load_data, source_files
+from perron.text.statistics import Statistics, statistics
 from perron.training import Recipe, read_recipe, recipe_table
 
 TITLES = {name: data.title for name, data in DATASETS.items()} | {

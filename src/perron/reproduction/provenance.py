@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perron.experiments.records import RECORD, Record, read_records, source_version
+from perron.experiments.runner import Trial
 from perron.pipeline import Pipeline
 from perron.reproduction.work import Piece, Work
-from perron.studies.records import RECORD, Record, read_records, source_version
-from perron.studies.run import Trial
 
 VARIANT = "centrality"
 

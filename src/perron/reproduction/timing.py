@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from perron.data.batches import Batch, epoch_batches
+from perron.experiments import read_study
+from perron.experiments.records import source_version
+from perron.experiments.runner import Trial
 from perron.models import Classifier
 from perron.pooling import CentralityPool, PowerSettings
 from perron.reproduction.paper import EPSILON, MOST_STEPS, TIME_RATIO
 from perron.reproduction.provenance import VARIANT, missing_piece
 from perron.reproduction.work import Piece, Work
 from perron.solver import Gradient
-from perron.studies import read_study
-from perron.studies.records import source_version
-from perron.studies.run import Trial
 from perron.tables import markdown_table
+from perron.text.batches import Batch, epoch_batches
 from perron.training.loop import make_optimiser
 from perron.training.prepare import Prepared, prepare
 

@@ -5,14 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perron.data.sources import source_files
-from perron.data.vectors import check_vectors
 from perron.errors import DataError
-from perron.files import Busy, write_whole
-from perron.pipeline import Pipeline, load
-from perron.studies import Study, read_study, run_study
-from perron.studies.records import Record
-from perron.studies.run import (
+from perron.experiments import Study, read_study, run_study
+from perron.experiments.records import Record
+from perron.experiments.runner import (
     WAIT_SECONDS,
     OnTrial,
     Trial,
@@ -21,8 +17,12 @@ from perron.studies.run import (
     find_records,
     run_trial,
 )
+from perron.files import Busy, write_whole
+from perron.pipeline import Pipeline, load
 from perron.tables import csv_bytes
-from perron.training.watchers import Watcher
+from perron.text.datasets import source_files
+from perron.text.vectors import check_vectors
+from perron.training.callbacks import Watcher
 
 # How to get what cannot come with the project.
 _INSIDE = "in the folder that --data-dir or PERRON_DATA names"

@@ -1,6 +1,7 @@
 """Perron vectors: tensors in, tensors out."""
 
 from perron.solver.checks import Norm
+from perron.solver.direct import stationary
 from perron.solver.power import (
     Gradient,
     PowerResult,
@@ -8,7 +9,6 @@ from perron.solver.power import (
     default_tolerance,
     power_method,
 )
-from perron.solver.stationary import stationary
 
 __all__ = [
     "Gradient",

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from perron.data.batches import Examples, batches_in_order
+from perron.text.batches import Examples, batches_in_order
 
 MOST_TEXTS = 1000  # looked at: eigenvalues take time, and means need no more
 LONGEST = 500  # words: a longer text's graph takes too much room and time

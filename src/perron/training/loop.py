@@ -15,10 +15,10 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perron.data.batches import epoch_batches
 from perron.errors import PerronError
-from perron.training.averaging import WeightAverage
-from perron.training.checkpoints import (
+from perron.text.batches import epoch_batches
+from perron.training.callbacks import MetricsFile, Watcher
+from perron.training.checkpoint import (
     CHECKPOINT,
     Checkpoint,
     chance_state,
@@ -28,12 +28,11 @@ from perron.training.checkpoints import (
     restore_optimiser,
     write_best,
 )
-from perron.training.evaluation import evaluate
+from perron.training.evaluate import evaluate
 from perron.training.prepare import Prepared
-from perron.training.schedule import Standing, learning_rate
-from perron.training.settings import TrainingSettings
+from perron.training.recipe import TrainingSettings
+from perron.training.state import Standing, WeightAverage, learning_rate
 from perron.training.stopping import Stopped, StopRequest, held_back_signals
-from perron.training.watchers import MetricsFile, Watcher
 
 
 class Loop:

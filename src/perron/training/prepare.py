@@ -8,16 +8,20 @@ from pathlib import Path
 
 import torch
 
-from perron.data.batches import Examples
-from perron.data.ids import WordIds
-from perron.data.lexicon import Lexicon, VectorProgress, choose_lexicon
-from perron.data.load import Splits, load_data
-from perron.data.vectors import Coverage
-from perron.data.vocabulary import dataset_counts
 from perron.models import Classifier, ModelConfig, build_model
-from perron.models.settings import HuggingFaceSettings
+from perron.models.config import HuggingFaceSettings
+from perron.text.batches import Examples
+from perron.text.datasets import Splits, load_data
+from perron.text.encoding import WordIds
+from perron.text.vectors import Coverage
+from perron.text.vocabulary import (
+    Lexicon,
+    VectorProgress,
+    choose_lexicon,
+    dataset_counts,
+)
 from perron.training.pretrained import Pretrained, read_pretrained
-from perron.training.settings import Recipe
+from perron.training.recipe import Recipe
 
 HASHED = 1000  # examples that are hashed together
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from perron.data.subwords import Marks, SubwordTokenizer
 from perron.errors import SettingsError
 from perron.models import Classifier
-from perron.models.settings import HuggingFaceSettings, PretrainedConfig
+from perron.models.config import HuggingFaceSettings, PretrainedConfig
+from perron.text.tokenizers import Marks, SubwordTokenizer
 
 # These number places from behind the padding's id.
 _PLACES_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
@@ -70,7 +70,7 @@ def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretraine
     try:
         from transformers import AutoTokenizer
 
-        from perron.layers.hugging_face import read_encoder
+        from perron.layers.pretrained import read_encoder
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{where}: needs {error.name}: pip install 'perron[hf]'"
@@ -92,7 +92,8 @@ def read_pretrained(name: str, max_words: int, marks: bool = False) -> Pretraine
             "where in the text a piece stands"
         )
     subwords = SubwordTokenizer(tokenizer.backend_tokenizer, marks)
-    vectors = model.get_input_embeddings().weight.detach().clone()
+    weight: Any = model.get_input_embeddings().weight
+    vectors: Tensor = weight.detach().clone()
     _check_words(len(subwords.words), len(vectors), where)
     inside = len(subwords.around.before + subwords.around.after)
     if inside >= max_words:

@@ -13,22 +13,21 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
-from perron.data.lexicon import VectorProgress
 from perron.errors import SettingsError
 from perron.files import locked, make_folder, remove_parts, write_whole
+from perron.model_card import Score, model_card
 from perron.models import Classifier
-from perron.pipeline import Pipeline, Score, model_card
-from perron.training.checkpoints import CHECKPOINT, best_path, remove_other_bests
-from perron.training.curves import draw_curves
-from perron.training.evaluation import evaluate
+from perron.pipeline import Pipeline
+from perron.text.vocabulary import VectorProgress
+from perron.training.callbacks import Watcher, draw_curves, read_metrics
+from perron.training.checkpoint import CHECKPOINT, best_path, remove_other_bests
+from perron.training.evaluate import evaluate
 from perron.training.graph_measures import measure_graphs
 from perron.training.loop import Loop
 from perron.training.prepare import Prepared, prepare, with_width
-from perron.training.schedule import Standing
-from perron.training.settings import Recipe, read_recipe, recipe_table
-from perron.training.watchers import Watcher, read_metrics
+from perron.training.recipe import SETTINGS, Recipe, read_settings
+from perron.training.state import Standing
 
-SETTINGS = "settings.toml"
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"
 
@@ -143,14 +142,6 @@ def read_predictions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the predicted and the true class of each test example of a run."""
     with np.load(folder / PREDICTIONS, allow_pickle=False) as kept:
         return kept["predicted"], kept["expected"]
-
-
-def read_settings(folder: Path) -> Recipe:
-    """Read the effective settings of a run."""
-    path = folder / SETTINGS
-    if not path.is_file():
-        raise SettingsError(f"{folder}: holds no run (no {SETTINGS} in it)")
-    return read_recipe(recipe_table(str(path)), where=str(path))
 
 
 def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:

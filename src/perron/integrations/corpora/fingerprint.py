@@ -7,9 +7,8 @@ from pathlib import Path
 import torch
 
 from perron.errors import DataError
-from perron.models.saving import CONFIG, WEIGHTS
-from perron.pipeline import Pipeline, load
-from perron.pipeline.pipeline import TOKENIZER
+from perron.models.io import CONFIG, WEIGHTS
+from perron.pipeline import TOKENIZER, Pipeline, load
 
 
 def fingerprint_of(folder: Path) -> str:

@@ -13,7 +13,7 @@ from perron.integrations.corpora.fingerprint import (
     limit_threads,
     loaded,
 )
-from perron.models.saving import read_config
+from perron.models.io import read_config
 
 Task = Literal["predict", "encode"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perron.data.readers import Columns
 from perron.errors import DataError
+from perron.text.formats import Columns
 
 PIECE_ROWS = 50_000  # at most, unless someone says so; half a minute of work or less
 _FEWEST_ROWS = 1000

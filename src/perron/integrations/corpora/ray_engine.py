@@ -10,7 +10,6 @@ import ray.data
 from ray.data import ActorPoolStrategy
 from ray.exceptions import RayError, RayTaskError
 
-from perron.data.readers import Columns
 from perron.errors import DataError, PerronError, SettingsError
 from perron.files import locked, make_folder, remove_parts
 from perron.integrations.corpora.mapper import TextMapper
@@ -26,6 +25,7 @@ from perron.integrations.corpora.parts import (
 from perron.integrations.corpora.pieces import Piece, find_corpus
 from perron.integrations.corpora.ray_session import ray_session
 from perron.integrations.corpora.worker import PieceWorker, Work
+from perron.text.formats import Columns
 
 _BLOCKS = 10_000  # that Ray Data keeps track of; beyond, pieces share one
 

@@ -12,12 +12,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perron.data.readers.rows import BadRows, Row, text_problem
 from perron.errors import DataError, PerronError
 from perron.integrations.corpora.fingerprint import limit_threads
 from perron.integrations.corpora.mapper import TextMapper
 from perron.integrations.corpora.parts import LEFT_OUT, counts_of, part_name
 from perron.integrations.corpora.pieces import Piece, state_of
+from perron.text.formats.rows import BadRows, Row, text_problem
 
 BATCH = 8192  # rows in memory, and in a row group of a part
 MOST_DEATHS = 5  # workers that a piece may cost

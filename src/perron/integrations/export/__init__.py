@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from perron.integrations.export.to_onnx import DEFAULT_OPSET, OPSETS
+from perron.integrations.export.operators import DEFAULT_OPSET, OPSETS
 from perron.integrations.export.write import (
     Exported,
     check_folder,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from perron.models import Classifier
-from perron.models.settings import Kind
+from perron.models.config import Kind
 from perron.pooling import CentralityPool
 
 # The axes of each input, in the order of `ExportModule`'s arguments: B texts, S
@@ -115,3 +115,20 @@ class ExportModule(nn.Module):
 
 def _mask(ids: Tensor, lengths: Tensor) -> Tensor:
     return torch.arange(ids.shape[-1], device=ids.device) < lengths.unsqueeze(-1)
+
+
+def trace(module: ExportModule) -> torch.export.ExportedProgram:
+    """Return the module as a program of `torch.export`, with Perron's operators."""
+    # Sizes 0 and 1 would be taken for constants.
+    sizes = {"batch": 2, "words": 3, "pair_words": 4, "sentences": 5}
+    config = module.model.config
+    # A pretrained encoder has so many places and no more.
+    most = {} if config.pretrained is None else {"words": config.max_words}
+    most |= {"pair_words": most["words"]} if most else {}
+    dims = {axis: torch.export.Dim(axis, min=1, max=most.get(axis)) for axis in sizes}
+    example, dynamic = {}, {}
+    for name, axes in module.inputs.items():
+        example[name] = torch.ones([sizes[axis] for axis in axes], dtype=torch.long)
+        dynamic[name] = {place: dims[axis] for place, axis in enumerate(axes)}
+    with torch.no_grad():
+        return torch.export.export(module, (), example, dynamic_shapes=dynamic)

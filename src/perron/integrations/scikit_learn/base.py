@@ -13,19 +13,21 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from perron.integrations.scikit_learn.beginning import (
-    check_same_classes,
-    check_same_model,
-    new_pipeline,
-)
 from perron.integrations.scikit_learn.inputs import (
     check_labels,
     check_texts,
     check_weights,
 )
-from perron.integrations.scikit_learn.learning import learn, weighted
+from perron.integrations.scikit_learn.learning import (
+    check_same_classes,
+    check_same_model,
+    learn,
+    new_pipeline,
+    packed,
+    unpacked,
+    weighted,
+)
 from perron.integrations.scikit_learn.parameters import Parameters, read_parameters
-from perron.integrations.scikit_learn.state import packed, unpacked
 from perron.pipeline import Pipeline, load
 
 # torch has one stream of random numbers for all threads: fits in threads take turns.

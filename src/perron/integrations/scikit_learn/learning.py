@@ -1,21 +1,118 @@
-"""Training in memory: the rules of `perron.training`, without its folder of files."""
+"""Fitting of the scikit-learn estimators: state, initial model and training."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value
+from safetensors.torch import load, save
+from tokenizers import Tokenizer
 from torch.nn import functional as F
 
-from perron.data.batches import Examples, epoch_batches
-from perron.data.ids import WordIds
-from perron.models import Classifier
-from perron.training.evaluation import evaluate
+from perron.integrations.scikit_learn.parameters import Parameters
+from perron.models import Classifier, ModelConfig, build_model
+from perron.models.config import HuggingFaceSettings
+from perron.pipeline import Pipeline
+from perron.text.batches import Examples, epoch_batches
+from perron.text.encoding import WordIds
+from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
+from perron.text.vocabulary import choose_lexicon, count_words
+from perron.training.evaluate import evaluate
 from perron.training.loop import make_optimiser
-from perron.training.schedule import Standing, learning_rate
-from perron.training.settings import TrainingSettings
+from perron.training.recipe import TrainingSettings
+from perron.training.state import Standing, learning_rate
+
+
+def packed(pipeline: Pipeline) -> dict[str, str | bytes]:
+    """Return strings and bytes that `unpacked` makes the same pipeline of."""
+    model = pipeline.model
+    tensors = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in model.state_dict().items()
+    }
+    return {
+        "name": pipeline.name,
+        "config": model.config.model_dump_json(),
+        "tokenizer": pipeline.word_ids.tokenizer.to_json(),
+        "weights": save(tensors),
+    }
+
+
+def unpacked(state: dict[str, Any]) -> Pipeline:
+    """Make a pipeline, on the CPU; nothing in the state is run as code."""
+    config = ModelConfig.model_validate_json(state["config"])
+    raw = Tokenizer.from_str(state["tokenizer"])
+    encoder = config.settings.encoder
+    tokenizer: TextTokenizer = (
+        SubwordTokenizer(raw, encoder.marks)
+        if isinstance(encoder, HuggingFaceSettings)
+        else WordTokenizer(raw)
+    )
+    # The random weights that are replaced at once leave torch's numbers as they were.
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(config)
+    model.load_state_dict(load(state["weights"]))
+    kind = config.settings.kind
+    word_ids = WordIds(tokenizer, kind, config.max_words, config.max_sentences)
+    return Pipeline(model, word_ids, state["name"])
+
+
+def new_pipeline(
+    parameters: Parameters, texts: Sequence[str], labels: Sequence[str], seed: int
+) -> Pipeline:
+    """Choose the vocabulary, read word vectors, and make a model with random weights.
+
+    Takes torch's random numbers from where they are.
+    """
+    text = parameters.text
+    parameters.model()  # refuses a wrong one before anything is read
+    counts = count_words([texts], text.case)
+    if parameters.max_vocabulary is not None:
+        counts = dict(islice(counts.items(), parameters.max_vocabulary))
+    lexicon = choose_lexicon(counts, text, parameters.sources)
+    config = ModelConfig(
+        settings=parameters.model(lexicon.width),
+        vocabulary=len(lexicon.words),
+        labels=tuple(labels),
+        max_words=text.max_words,
+    )
+    model = build_model(config)
+    if lexicon.sources:
+        model.embedding.set_vectors(torch.from_numpy(lexicon.matrix(seed)))
+    sizes = text.max_words, config.max_sentences
+    return Pipeline(model, WordIds(lexicon.tokenizer, "text", *sizes))
+
+
+def check_same_model(pipeline: Pipeline, parameters: Parameters) -> None:
+    """Refuse to go on with a model that the parameters no longer describe."""
+    config = pipeline.model.config
+    wanted = parameters.model(config.settings.embedding.dim)
+    changed = [
+        name
+        for name in type(wanted).model_fields
+        if getattr(wanted, name) != getattr(config.settings, name)
+    ]
+    if parameters.max_words != config.max_words:
+        changed.append("max_words")
+    if changed:
+        raise ValueError(
+            "warm_start goes on with the model as it is, but the parameters now ask "
+            f"for another {changed[0]}: change them back, or set warm_start=False"
+        )
+
+
+def check_same_classes(pipeline: Pipeline, labels: Sequence[str]) -> None:
+    """Refuse labels that a model does not have, or that lack some of its own."""
+    if set(labels) != set(pipeline.labels):
+        raise ValueError(
+            "to go on with a model, y must have the same classes: it has "
+            f"{', '.join(pipeline.labels)}; y has {', '.join(labels)}"
+        )
+
 
 # Called after an epoch with its number, from 1, its loss, and the score held out.
 Report = Callable[[int, float, float | None], None]

@@ -5,15 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from perron.data.ids import TextSettings
-from perron.models.settings import (
-    Count,
-    ModelSettings,
-    Settings,
-    Share,
-    what_is_wrong,
-)
-from perron.training.settings import Positive, TrainingSettings
+from perron.models.config import Count, ModelSettings, Settings, Share, what_is_wrong
+from perron.text.encoding import TextSettings
+from perron.training.recipe import Positive, TrainingSettings
 
 Part = str | dict[str, Any]  # an encoder or an aggregator: its name or its settings
 

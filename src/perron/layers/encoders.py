@@ -1,0 +1,272 @@
+"""Encoders: word vectors in, contextual states out."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perron.layers.groups import length_groups, take
+from perron.layers.lstm import OneWayLSTM
+
+
+class Encoder(nn.Module, ABC):
+    """Gives each word a state that has seen the other words of its text.
+
+    Takes what aggregators take: padded (B, N, E) with a mask, or flat (M, E) with
+    lengths. Flat words are padded in groups of texts of like length, so that little
+    work is spent on padding. A subclass sets `out_dim` and writes `encode`.
+    """
+
+    out_dim: int
+
+    def forward(
+        self,
+        states: Tensor,
+        mask: Tensor | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return the states, in the shape that the vectors came in.
+
+        Args:
+            states: (B, N, E); or flat, (M, E), with lengths.
+            mask: (B, N), True on words, which come first in each row; every cell if
+                not given. What the states under padding are is not promised.
+            lengths: (B), the number of words of each text, for flat states.
+        """
+        if lengths is not None:
+            if mask is not None:
+                raise ValueError("flat states have no padding: leave out the mask")
+            return self._encode_flat(states, _check_lengths(states, lengths))
+        if states.ndim != 3:
+            raise ValueError(
+                f"states must have shape (B, N, E), but came as {tuple(states.shape)}; "
+                "flat states need lengths"
+            )
+        if not states.numel():
+            return states.new_zeros(*states.shape[:2], self.out_dim)
+        if mask is None:
+            mask = states.new_ones(states.shape[:2], dtype=torch.bool)
+            return self.encode(states, mask)
+        _check_mask(states, mask)
+        return self.encode(states.masked_fill(~mask.unsqueeze(-1), 0), mask)
+
+    @abstractmethod
+    def encode(
+        self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b n d"]:
+        """Encode texts whose words come first in their rows, with zeros behind them.
+
+        There is at least one text, and one cell in a row; a text may have no words.
+        """
+
+    def _encode_flat(self, states: Tensor, lengths: list[int]) -> Tensor:
+        if not len(states):
+            return states.new_zeros(0, self.out_dim)
+        groups = length_groups(lengths)
+        words, cells = groups.words.to(states.device), groups.cells.to(states.device)
+        padded = take(states, words, cells)
+        parts = padded.split([texts * width for texts, width in groups.shapes])
+        encoded = []
+        for part, shape, sizes in zip(
+            parts, groups.shapes, groups.lengths, strict=True
+        ):
+            mask = (torch.arange(shape[1]) < sizes.unsqueeze(1)).to(states.device)
+            encoded.append(self.encode(part.unflatten(0, shape), mask).flatten(0, 1))
+        return take(torch.cat(encoded), cells, words)
+
+
+def _check_lengths(states: Tensor, lengths: Tensor | Sequence[int]) -> list[int]:
+    """Return the lengths as a list; refuse what does not fit the states."""
+    counts = torch.as_tensor(lengths).tolist()
+    if not all(isinstance(count, int) and count >= 0 for count in counts):
+        raise ValueError(f"lengths must be whole numbers from 0, but came as {counts}")
+    if states.ndim != 2 or sum(counts) != len(states):
+        raise ValueError(
+            f"lengths add up to {sum(counts)} words, but the flat states came "
+            f"with shape {tuple(states.shape)}"
+        )
+    return counts
+
+
+def _check_mask(states: Tensor, mask: Tensor) -> None:
+    if mask.dtype != torch.bool or mask.shape != states.shape[:2]:
+        raise ValueError(
+            f"mask must be bool of shape {tuple(states.shape[:2])}, but came as "
+            f"{mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    # A value that is looked at here cannot be traced.
+    if not torch.compiler.is_compiling() and (mask[:, 1:] > mask[:, :-1]).any():
+        raise ValueError("words must come first in each row of the mask")
+
+
+class NoEncoder(Encoder):
+    """Leave the word vectors as they are: no word sees another before pooling."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.out_dim = dim
+
+    def encode(self, states: Tensor, mask: Tensor) -> Tensor:
+        return states
+
+    def _encode_flat(self, states: Tensor, lengths: list[int]) -> Tensor:
+        return states
+
+
+class BiLSTMEncoder(Encoder):
+    """[→h_i ; ←h_i], each direction of width ``hidden``.
+
+    Two networks, each of which reads words first and padding last: the second gets
+    every text turned round within its own length. So padding changes no word's state,
+    without packed sequences, which cost twice the time per word on a CPU (torch 2.13)
+    and do not export.
+    """
+
+    def __init__(
+        self, dim: int, hidden: int = 300, layers: int = 1, dropout: float = 0.0
+    ) -> None:
+        """Set up both directions.
+
+        Args:
+            dim: width of the word vectors.
+            hidden: width of each direction.
+            layers: how many, each reading both directions of the one below.
+            dropout: between layers.
+        """
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers must be at least 1, but came as {layers}")
+        self.out_dim = 2 * hidden
+        self.dropout = nn.Dropout(dropout)
+        widths = [dim] + [2 * hidden] * (layers - 1)
+        self.onward = _stack(widths, hidden)
+        self.homeward = _stack(widths, hidden)
+
+    def encode(
+        self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b n d"]:
+        turned = _turned(mask)
+        for depth, (onward, back) in enumerate(
+            zip(self.onward, self.homeward, strict=True)
+        ):
+            if depth:
+                states = self.dropout(states)
+            ahead = onward(states)
+            behind = back(_reorder(states, turned))
+            states = torch.cat([ahead, _reorder(behind, turned)], -1)
+        return states
+
+
+def _stack(widths: list[int], hidden: int) -> nn.ModuleList:
+    return nn.ModuleList(OneWayLSTM(width, hidden) for width in widths)
+
+
+def _turned(mask: Bool[Tensor, "b n"]) -> Tensor:
+    """Return for each cell which cell comes there when words stand in reverse."""
+    position = torch.arange(mask.shape[1], device=mask.device)
+    last = mask.sum(1, keepdim=True) - 1
+    return torch.where(mask, last - position, position)
+
+
+def _reorder(states: Float[Tensor, "b n d"], order: Tensor) -> Tensor:
+    return states.gather(1, order.unsqueeze(-1).expand_as(states))
+
+
+class CNNEncoder(Encoder):
+    """relu(W · [h_{i-k} … h_{i+k}] + b), for several widths side by side.
+
+    With max pooling this is the CNN of Kim (2014), "non-static" where word vectors are
+    tuned: widths 3, 4 and 5, with 100 filters each. Beyond a text's ends are zeros.
+    """
+
+    def __init__(
+        self, dim: int, widths: tuple[int, ...] = (3, 4, 5), filters: int = 100
+    ) -> None:
+        """Set up one convolution for each width.
+
+        Args:
+            dim: width of the word vectors.
+            widths: how many words a filter sees.
+            filters: of each width.
+        """
+        super().__init__()
+        self.out_dim = filters * len(widths)
+        self.widths = widths
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(dim, filters, width) for width in widths
+        )
+
+    def encode(
+        self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b n d"]:
+        words = states.mT  # (B, E, N)
+        maps = []
+        for width, convolution in zip(self.widths, self.convolutions, strict=True):
+            before = (width - 1) // 2
+            maps.append(convolution(F.pad(words, (before, width - 1 - before))))
+        return torch.cat(maps, 1).relu().mT
+
+
+class TransformerEncoder(Encoder):
+    """A linear layer to ``hidden``, sinusoidal positions, then transformer layers.
+
+    Normalisation comes first in each layer, which trains without a warm-up.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int = 256,
+        layers: int = 2,
+        heads: int = 4,
+        dropout: float = 0.1,
+    ) -> None:
+        """Set up the layers.
+
+        Args:
+            dim: width of the word vectors.
+            hidden: width of the states; a multiple of heads, and even.
+            layers: how many.
+            heads: of attention in each layer.
+            dropout: inside the layers.
+        """
+        super().__init__()
+        if hidden % heads or hidden % 2:
+            raise ValueError(
+                f"hidden must be even and a multiple of heads = {heads}, but came as "
+                f"{hidden}"
+            )
+        self.out_dim = hidden
+        self.enter = nn.Linear(dim, hidden)
+        layer = nn.TransformerEncoderLayer(
+            hidden, heads, 4 * hidden, dropout, batch_first=True, norm_first=True
+        )
+        # Nested tensors would change the shape of what comes out.
+        self.layers = nn.TransformerEncoder(
+            layer, layers, norm=nn.LayerNorm(hidden), enable_nested_tensor=False
+        )
+
+    def encode(
+        self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b n d"]:
+        entered = self.enter(states)
+        placed = entered + _positions(entered)
+        # A text with no words would attend to nothing, which is NaN: let it see its
+        # padding, which nobody reads.
+        unseen = ~mask & mask.any(1, keepdim=True)
+        return self.layers(placed, src_key_padding_mask=unseen)
+
+
+def _positions(states: Float[Tensor, "b n d"]) -> Float[Tensor, "n d"]:
+    """Vaswani et al. (2017), section 3.5: sines of falling frequency, then cosines."""
+    count, width = states.shape[1:]
+    exponent = torch.arange(0, width, 2, device=states.device) / width
+    angle = torch.arange(count, device=states.device).unsqueeze(1) * torch.exp(
+        -math.log(10_000.0) * exponent
+    )
+    return torch.cat([angle.sin(), angle.cos()], -1).to(states.dtype)

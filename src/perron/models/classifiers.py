@@ -1,0 +1,333 @@
+"""Classifiers of texts, pairs of texts and documents, built from their settings."""
+
+from abc import ABC
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from perron.errors import SettingsError
+from perron.layers import (
+    BiLSTMEncoder,
+    ClassifierHead,
+    CNNEncoder,
+    Encoder,
+    NoEncoder,
+    TransformerEncoder,
+    WordEmbedding,
+)
+from perron.models.config import (
+    AggregatorSettings,
+    EncoderSettings,
+    HuggingFaceSettings,
+    Kind,
+    ModelConfig,
+    PretrainedConfig,
+)
+from perron.models.io import load_weights, read_config, save_folder
+from perron.pooling import (
+    Aggregator,
+    CentralityPool,
+    DynamicRoutingPool,
+    FirstPool,
+    IntraAttentionPool,
+    MaxPool,
+    MeanPool,
+    Pooled,
+    SelfAttentionPool,
+)
+
+ENCODERS: dict[str, type[Encoder]] = {
+    "bilstm": BiLSTMEncoder,
+    "cnn": CNNEncoder,
+    "transformer": TransformerEncoder,
+    "none": NoEncoder,
+}
+AGGREGATORS: dict[str, type[Aggregator]] = {
+    "max": MaxPool,
+    "mean": MeanPool,
+    "first": FirstPool,
+    "self-attention": SelfAttentionPool,
+    "intra-attention": IntraAttentionPool,
+    "dynamic-routing": DynamicRoutingPool,
+    "centrality": CentralityPool,
+}
+
+
+def build_encoder(
+    settings: EncoderSettings, dim: int, pretrained: PretrainedConfig | None = None
+) -> Encoder:
+    """Make the encoder for vectors of this width; other settings are its arguments.
+
+    Args:
+        settings: of the encoder.
+        dim: width of the vectors.
+        pretrained: what a pretrained model is; for ``hf`` alone.
+    """
+    if isinstance(settings, HuggingFaceSettings):
+        assert pretrained is not None
+        return _pretrained_encoder(settings, dim, pretrained)
+    return ENCODERS[settings.name](dim, **settings.model_dump(exclude={"name"}))
+
+
+def _pretrained_encoder(
+    settings: HuggingFaceSettings, dim: int, pretrained: PretrainedConfig
+) -> Encoder:
+    try:
+        from perron.layers.pretrained import HuggingFaceEncoder
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"the encoder hf needs {error.name}: pip install 'perron[hf]'"
+        ) from error
+    return HuggingFaceEncoder(
+        dim,
+        pretrained.config,
+        len(pretrained.before),
+        len(pretrained.after),
+        settings.freeze,
+    )
+
+
+def build_aggregator(settings: AggregatorSettings, dim: int) -> Aggregator:
+    """Make the aggregator for states of this width."""
+    return AGGREGATORS[settings.name](dim, **settings.model_dump(exclude={"name"}))
+
+
+class Classified(NamedTuple):
+    """What a classifier found.
+
+    ``pooled`` has one entry for each pooling: the words of a text; the words of
+    sentences, then the sentences of a document; the words of both texts of a pair.
+    """
+
+    logits: Float[Tensor, "b c"]
+    vector: Float[Tensor, "b d"]
+    pooled: tuple[Pooled, ...]
+
+
+class Classifier(nn.Module, ABC):
+    """An embedding, whatever a subclass puts in between, and a head."""
+
+    kind: ClassVar[Kind]
+    vector_dim: int  # of what goes into the head
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        if config.settings.kind != self.kind:
+            raise ValueError(
+                f"{type(self).__name__} is for kind = {self.kind!r}, but the settings "
+                f"came with {config.settings.kind!r}"
+            )
+        self.config = config
+        embedding, encoder = config.settings.embedding, config.settings.encoder
+        frozen = isinstance(encoder, HuggingFaceSettings) and encoder.freeze
+        self.embedding = WordEmbedding(
+            config.vocabulary,
+            embedding.dim,
+            embedding.freeze or frozen,
+            embedding.dropout,
+        )
+
+    def _build_head(self, dim: int) -> ClassifierHead:
+        head = self.config.settings.head
+        self.vector_dim = dim
+        return ClassifierHead(dim, len(self.config.labels), head.hidden, head.dropout)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors, whole or not at all."""
+        save_folder(Path(folder), self.config, self.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "Classifier":
+        """Read what `save_pretrained` wrote; runs no code from the folder."""
+        model = cls(read_config(Path(folder)))
+        load_weights(model, Path(folder))
+        return model.eval()
+
+
+class TextClassifier(Classifier):
+    """Embedding, encoder, pooling, head."""
+
+    kind: ClassVar[Kind] = "text"
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        parts = config.settings
+        self.encoder = build_encoder(
+            parts.encoder, self.embedding.dim, config.pretrained
+        )
+        self.aggregator = build_aggregator(parts.aggregator, self.encoder.out_dim)
+        self.head = self._build_head(self.aggregator.out_dim)
+
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        need_edges: bool = False,
+    ) -> Classified:
+        """Classify texts.
+
+        Args:
+            ids: (B, N); or flat, (M), with lengths.
+            mask: (B, N), True on words, which come first in each row.
+            lengths: (B), the number of words of each text, for flat ids.
+            need_edges: return the word graph too, if the aggregator has one.
+        """
+        words = self.embedding(ids)
+        states = self.encoder(words, mask, lengths=lengths)
+        pooled = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
+        return Classified(self.head(pooled.vector), pooled.vector, (pooled,))
+
+
+class PairClassifier(Classifier):
+    """One encoder and one aggregator for both texts, then [p; h; |p-h|; p∘h]."""
+
+    kind: ClassVar[Kind] = "pair"
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        parts = config.settings
+        self.encoder = build_encoder(
+            parts.encoder, self.embedding.dim, config.pretrained
+        )
+        self.aggregator = build_aggregator(parts.aggregator, self.encoder.out_dim)
+        self.head = self._build_head(4 * self.aggregator.out_dim)
+
+    def forward(
+        self,
+        ids: Tensor,
+        pair_ids: Tensor,
+        mask: Tensor | None = None,
+        pair_mask: Tensor | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        pair_lengths: Tensor | Sequence[int] | None = None,
+        need_edges: bool = False,
+    ) -> Classified:
+        """Classify pairs of texts.
+
+        Args:
+            ids: of the first texts (premises), (B, N); or flat, (M), with lengths.
+            pair_ids: of the second texts (hypotheses), (B, N') or flat.
+            mask: (B, N), True on words, which come first in each row.
+            pair_mask: (B, N'), likewise.
+            lengths: (B), the number of words of each first text, for flat ids.
+            pair_lengths: (B), likewise of each second text.
+            need_edges: return both graphs too, if the aggregator has them.
+        """
+        first = self.pool(ids, mask, lengths, need_edges)
+        second = self.pool(pair_ids, pair_mask, pair_lengths, need_edges)
+        p, h = first.vector, second.vector
+        vector = torch.cat([p, h, (p - h).abs(), p * h], -1)
+        return Classified(self.head(vector), vector, (first, second))
+
+    def pool(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        need_edges: bool = False,
+    ) -> Pooled:
+        """Pool texts of either side; the arguments are those of `forward`."""
+        states = self.encoder(self.embedding(ids), mask, lengths=lengths)
+        return self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
+
+
+class DocumentClassifier(Classifier):
+    """Encode and pool the words of each sentence, then the sentences of each document.
+
+    Each level has its own encoder and its own aggregator.
+    """
+
+    kind: ClassVar[Kind] = "document"
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        parts = config.settings
+        self.encoder = build_encoder(
+            parts.encoder, self.embedding.dim, config.pretrained
+        )
+        self.aggregator = build_aggregator(parts.aggregator, self.encoder.out_dim)
+        self.sentence_encoder = build_encoder(
+            parts.sentence_encoder or parts.encoder, self.aggregator.out_dim
+        )
+        self.sentence_aggregator = build_aggregator(
+            parts.sentence_aggregator or parts.aggregator, self.sentence_encoder.out_dim
+        )
+        self.head = self._build_head(self.sentence_aggregator.out_dim)
+
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        *,
+        sentences: Tensor | Sequence[int] | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        need_edges: bool = False,
+    ) -> Classified:
+        """Classify documents.
+
+        Args:
+            ids: (R, N), a row for each sentence, those of the first document first; or
+                flat, (M), with lengths; or padded twice, (B, S, N), which is the form
+                that `torch.compile(fullgraph=True)` and `torch.export` want.
+            mask: (R, N), or (B, S, N), True on words, which come first in each row. A
+                document padded twice ends with its last sentence that has words.
+            sentences: (B), the number of sentences of each document, R in all; not
+                for documents padded twice.
+            lengths: (R), the number of words of each sentence, for flat ids.
+            need_edges: return both graphs too, if the aggregators have them.
+        """
+        if ids.ndim == 3:
+            if mask is None or sentences is not None or lengths is not None:
+                raise ValueError("ids (B, S, N) go with a mask, and with nothing else")
+            return self._classify_padded(ids, mask, need_edges)
+        if sentences is None:
+            raise ValueError(
+                f"ids came as {tuple(ids.shape)}: say how many sentences each "
+                "document has, or give ids (B, S, N)"
+            )
+        states = self.encoder(self.embedding(ids), mask, lengths=lengths)
+        words = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
+        states = self.sentence_encoder(words.vector, lengths=sentences)
+        document = self.sentence_aggregator(
+            states, lengths=sentences, need_edges=need_edges
+        )
+        logits = self.head(document.vector)
+        return Classified(logits, document.vector, (words, document))
+
+    def _classify_padded(
+        self, ids: Tensor, mask: Tensor, need_edges: bool
+    ) -> Classified:
+        rows = mask.flatten(0, 1)  # a row for each sentence, padding too
+        states = self.encoder(self.embedding(ids.flatten(0, 1)), rows)
+        words = self.aggregator(states, rows, need_edges=need_edges)
+        # Sentences up to the last with words: no later one has any.
+        later = mask.any(-1).long().flip(1).cumsum(1).flip(1) > 0
+        states = self.sentence_encoder(words.vector.unflatten(0, mask.shape[:2]), later)
+        document = self.sentence_aggregator(states, later, need_edges=need_edges)
+        logits = self.head(document.vector)
+        return Classified(logits, document.vector, (words, document))
+
+
+CLASSIFIERS: dict[str, type[Classifier]] = {
+    "text": TextClassifier,
+    "document": DocumentClassifier,
+    "pair": PairClassifier,
+}
+
+
+def build_model(config: ModelConfig) -> Classifier:
+    """Make a classifier with random weights."""
+    return CLASSIFIERS[config.settings.kind](config)
+
+
+def load_model(folder: str | Path) -> Classifier:
+    """Load the classifier that was saved in a folder, whichever it is."""
+    kind = read_config(Path(folder)).settings.kind
+    return CLASSIFIERS[kind].from_pretrained(folder)

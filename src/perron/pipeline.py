@@ -1,0 +1,344 @@
+"""Trained models with their tokenizers: texts in, labels and vectors out."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from torch import Tensor
+
+from perron.errors import DataError, SettingsError
+from perron.explain import Explanation, explain
+from perron.files import make_folder, write_whole
+from perron.model_card import model_card
+from perron.models import Classifier, ModelConfig, PairClassifier, load_model
+from perron.models.config import HuggingFaceSettings
+from perron.models.io import CONFIG, WEIGHTS
+from perron.text.batches import batches_in_order, inputs_of
+from perron.text.encoding import WordIds
+from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
+
+HUB = "hub:"  # before a name, where a folder could stand as well
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def is_hub_name(name: str) -> bool:
+    """Return if a name has the form ``owner/model``."""
+    return _NAME.fullmatch(name) is not None
+
+
+def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
+    """Return the folder that holds these files of a model, and no others.
+
+    Args:
+        name: of the model, as in ``owner/model``.
+        files: which of its files are wanted.
+        download: revision, token, cache_dir, force_download, local_files_only.
+    """
+    where = HUB + name
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(files), **download))
+    except HFValidationError as error:
+        raise DataError(f"is no name of a model ({error})", where) from error
+    except GatedRepoError as error:
+        raise DataError("is gated: log in first, with hf auth login", where) from error
+    except RevisionNotFoundError as error:
+        raise DataError("has no such revision", where) from error
+    except RepositoryNotFoundError as error:
+        raise DataError(
+            "there is no such model, or you have no right to it: hf auth login",
+            where,
+        ) from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        problem = str(error).strip().splitlines()[0]
+        raise DataError(f"cannot be downloaded: {problem}", where) from error
+
+
+TOKENIZER = "tokenizer.json"
+CARD = "README.md"
+FILES = (CONFIG, WEIGHTS, TOKENIZER, CARD)
+_CHUNK = 4096  # texts that are sorted by length together
+
+
+class Pipeline(PyTorchModelHubMixin):
+    """Classifies texts as they are typed.
+
+    Made by `perron.load`. A text is a string; a pair model takes two lists. An empty
+    text is legal: it is classified like any other. `save_pretrained`, `push_to_hub`
+    and `from_pretrained` are those of Hugging Face's hub, but never read a pickle.
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        word_ids: WordIds,
+        name: str = "model",
+        card: str | None = None,
+    ) -> None:
+        """Put a model and its words together.
+
+        Args:
+            model: trained.
+            word_ids: how texts become what it reads.
+            name: in records and in the viewer.
+            card: Markdown that is saved with the model; one is made if not given.
+        """
+        self.model = model.eval()
+        self.word_ids = word_ids
+        self.name = name
+        self.card = card
+
+    def __repr__(self) -> str:
+        settings = self.model.config.settings
+        return (
+            f"Pipeline({settings.kind}, {settings.encoder.name}, "
+            f"{settings.aggregator.name}; {', '.join(self.labels)})"
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of `predict_proba`'s columns."""
+        return self.model.config.labels
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        batch_size: int = 64,
+    ) -> list[str]:
+        """Return the most probable label of each text, or of each pair."""
+        best = self.predict_proba(texts, pairs, batch_size).argmax(1)
+        return [self.labels[row] for row in best]
+
+    def predict_proba(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        batch_size: int = 64,
+    ) -> np.ndarray:
+        """Return the probability of each class, (texts, classes), float32."""
+        _check(texts, pairs, self.word_ids.kind == "pair")
+
+        def probabilities(inputs: dict[str, Tensor]) -> Tensor:
+            return self.model(**inputs).logits.float().softmax(-1)
+
+        return self._run(probabilities, texts, pairs, batch_size, len(self.labels))
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
+        """Return the pooled vector of each text, (texts, width), float32.
+
+        A pair model encodes single texts too: it reads both sides alike.
+        """
+        _check(texts, None, False)
+        model, word_ids = self.model, self.word_ids
+        if isinstance(model, PairClassifier):
+            single = replace(word_ids, kind="text")
+            width = model.aggregator.out_dim
+
+            def pooled(inputs: dict[str, Tensor]) -> Tensor:
+                return model.pool(
+                    inputs["ids"], lengths=inputs["lengths"]
+                ).vector.float()
+
+            return self._run(pooled, texts, None, batch_size, width, single)
+
+        def vectors(inputs: dict[str, Tensor]) -> Tensor:
+            return model(**inputs).vector.float()
+
+        return self._run(vectors, texts, None, batch_size, model.vector_dim)
+
+    def explain(self, text: str, pair: str | None = None) -> Explanation:
+        """Return the prediction for one text with its words, weights and edges."""
+        _check([text], None if pair is None else [pair], self.word_ids.kind == "pair")
+        return explain(self.model, self.word_ids, text, pair, self.name)
+
+    def _run(
+        self,
+        compute: Callable[[dict[str, Tensor]], Tensor],
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
+        batch_size: int,
+        width: int,
+        word_ids: WordIds | None = None,
+    ) -> np.ndarray:
+        """Compute a row for each text, in batches of texts of like length."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, but came as {batch_size}")
+        device = next(self.model.parameters()).device
+        results = np.empty((len(texts), width), np.float32)
+        self.model.eval()
+        for begin, rows in self._chunks(word_ids or self.word_ids, texts, pairs):
+            sizes = np.array([sum(len(ids) for ids in row.values()) for row in rows])
+            for part in batches_in_order(sizes, batch_size):
+                inputs = inputs_of([rows[place] for place in part])
+                moved = {name: tensor.to(device) for name, tensor in inputs.items()}
+                with torch.inference_mode():
+                    results[begin + part] = compute(moved).cpu().numpy()
+        return results
+
+    def _chunks(
+        self, word_ids: WordIds, texts: Sequence[str], pairs: Sequence[str] | None
+    ) -> Iterator[tuple[int, list[dict[str, list[int]]]]]:
+        for begin in range(0, len(texts), _CHUNK):
+            end = begin + _CHUNK
+            second = None if pairs is None else pairs[begin:end]
+            yield begin, word_ids.rows(texts[begin:end], second)
+
+    def save_pretrained(self, save_directory: str | Path, **hub: Any) -> str | None:
+        """Write weights, words, a model card and, last, config.json.
+
+        Args:
+            save_directory: made if it is not there.
+            hub: for `push_to_hub`, with ``push_to_hub=True``.
+        """
+        make_folder(Path(save_directory))
+        return super().save_pretrained(save_directory, **hub)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        card = self.card or model_card(self.model.config)
+        words = self.word_ids.tokenizer.to_json()
+        write_whole(save_directory / TOKENIZER, words.encode())
+        write_whole(save_directory / CARD, card.encode())
+        self.model.save_pretrained(save_directory)
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]  # no arguments of the model's own
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+    ) -> "Pipeline":
+        """Read what `save_pretrained` wrote. Nothing that is read is run as code.
+
+        Args:
+            pretrained_model_name_or_path: a folder; where there is none, the name of a
+                model on the hub.
+            revision: a branch, tag or commit of the hub; this and the rest are for
+                models on the hub.
+            token: that the hub gave you; unless given, that of ``hf auth login``.
+            cache_dir: where downloads are kept.
+            force_download: though it is kept already.
+            local_files_only: take what is kept, or fail.
+        """
+        name = str(pretrained_model_name_or_path)
+        if Path(name).exists() or not is_hub_name(name):
+            return cls._from_folder(Path(name))
+        folder = download_model(
+            name,
+            FILES,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+        )
+        return cls._from_folder(folder, name)
+
+    @classmethod
+    def _from_folder(cls, folder: Path, name: str | None = None) -> "Pipeline":
+        model = load_model(folder)
+        config = model.config
+        path = folder / TOKENIZER
+        tokenizer = _tokenizer_of(config, path)
+        words = len(tokenizer.words)
+        # A pretrained model may have more vectors than its tokenizer has words.
+        if words > config.vocabulary or (
+            words < config.vocabulary and config.pretrained is None
+        ):
+            raise DataError(
+                f"has {words} words, but the model has {config.vocabulary}: "
+                "it belongs to another one",
+                path,
+            )
+        word_ids = WordIds(
+            tokenizer, config.settings.kind, config.max_words, config.max_sentences
+        )
+        card = folder / CARD
+        return cls(
+            model,
+            word_ids,
+            name or folder.resolve().name,
+            card.read_text(encoding="utf-8") if card.is_file() else None,
+        )
+
+
+def _tokenizer_of(config: ModelConfig, path: Path) -> TextTokenizer:
+    encoder = config.settings.encoder
+    if isinstance(encoder, HuggingFaceSettings):
+        return SubwordTokenizer.load(path, encoder.marks)
+    return WordTokenizer.load(path)
+
+
+def load(name: str | Path) -> Pipeline:
+    """Load a trained model: ``load("runs/demo").predict(["a fine film"])``.
+
+    Args:
+        name: a folder; or ``hub:NAME``, a model on Hugging Face's hub.
+    """
+    if str(name).startswith(HUB):
+        name = str(name).removeprefix(HUB)
+        return Pipeline._from_folder(download_model(name, FILES), name)
+    return Pipeline._from_folder(Path(name))
+
+
+def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> None:
+    if isinstance(texts, str) or isinstance(pairs, str):
+        raise ValueError("texts must be a list of strings; for one text write [text]")
+    if is_pair and pairs is None:
+        raise ValueError("this model is for pairs: give the second texts as pairs=...")
+    if not is_pair and pairs is not None:
+        raise ValueError("this model is for single texts: leave out the pairs")
+    if pairs is not None and len(pairs) != len(texts):
+        raise ValueError(f"{len(texts)} texts, but {len(pairs)} pairs")
+    for name, given in (("text", texts), ("pair", () if pairs is None else pairs)):
+        for row, text in enumerate(given):
+            if not isinstance(text, str):
+                raise ValueError(
+                    f"{name} {row} must be a string, but came as {type(text)}"
+                )
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{name} {row} is not Unicode: {error}") from error
+
+
+def load_all(folders: Sequence[str | Path]) -> list[Pipeline]:
+    """Load models; each is named by as many last parts of its path as it takes."""
+    loaded = [load(folder) for folder in folders]
+    for pipeline, name in zip(loaded, names_of(folders), strict=True):
+        pipeline.name = name
+    return loaded
+
+
+def names_of(folders: Sequence[str | Path]) -> list[str]:
+    """Return a short name for each folder: ``a/x`` and ``b/x``, but ``y`` for c/y."""
+    parts = [Path(folder).resolve().parts for folder in folders]
+    repeated = [path for path, count in Counter(parts).items() if count > 1]
+    if repeated:
+        raise SettingsError(f"{Path(*repeated[0])}: the same model is named twice")
+
+    def name(path: tuple[str, ...]) -> str:
+        for count in range(1, len(path) + 1):
+            end = path[-count:]
+            if sum(other[-count:] == end for other in parts) == 1:
+                break
+        return "/".join(end)
+
+    return [name(path) for path in parts]

@@ -1,0 +1,144 @@
+"""Who is answered, and what every answer carries to keep browsers safe."""
+
+import hmac
+import logging
+import re
+import traceback
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from perron.serve.responses import Refused
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; "
+    "style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+_RAW = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+_NO_STORE = (b"cache-control", b"no-store")
+_NO_CACHE = (b"cache-control", b"no-cache")  # kept, but asked for anew each time
+
+_HERE = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+
+log = logging.getLogger(__name__)
+
+
+class SafeHeaders:
+    """Adds the headers to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path = scope["path"]
+        is_page = path == "/" or path.startswith("/static/")
+        added = [*_RAW, _NO_CACHE if is_page else _NO_STORE]
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+class NoTraceback:
+    """Answers 500 for what went wrong; the log has where, but never with what text."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            # Not the message, which may quote what was sent.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s in\n%s", type(error).__name__, frames)
+            if not started:
+                failed = Refused(
+                    500, "internal_error", "the server failed; its log tells where"
+                )
+                await failed.answer()(scope, receive, send)
+
+
+class Guard:
+    """Lets in who has the key; without a key, only who comes from this machine.
+
+    A web page somewhere may have its name point to 127.0.0.1 (DNS rebinding), so that a
+    browser here asks this server on its behalf. The host that it asks for gives it
+    away, and so does the origin of a page that asks across sites.
+    """
+
+    def __init__(self, app: ASGIApp, key: str | None) -> None:
+        self.app = app
+        self.key = None if key is None else key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refused := self._problem(scope)):
+            await refused.answer()(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> Refused | None:
+        if self.key is None:
+            return _foreign(scope)
+        path = scope["path"]
+        if not (path.startswith("/v1/") or path == "/metrics"):
+            return None
+        scheme, _, given = _one(scope, b"authorization").partition(b" ")
+        right = hmac.compare_digest(given.strip(), self.key)
+        if right and scheme.lower() == b"bearer":
+            return None
+        return Refused(
+            401,
+            "no_key" if not given else "wrong_key",
+            "this server wants its key: send the header Authorization: Bearer KEY",
+            headers={"www-authenticate": 'Bearer realm="perron"'},
+        )
+
+
+def _foreign(scope: Scope) -> Refused | None:
+    host = _one(scope, b"host").lower()
+    if not _HERE.fullmatch(host):
+        return Refused(
+            403,
+            "foreign_host",
+            "without a key this server answers to localhost, 127.0.0.1 and [::1] only",
+            "host",
+        )
+    origins = [value for name, value in scope["headers"] if name == b"origin"]
+    if any(origin.lower() not in _same(host) for origin in origins):
+        return Refused(
+            403,
+            "foreign_origin",
+            "without a key this server does not answer pages of other sites",
+            "origin",
+        )
+    return None
+
+
+def _same(host: bytes) -> tuple[bytes, bytes]:
+    return b"http://" + host, b"https://" + host
+
+
+def _one(scope: Scope, wanted: bytes) -> bytes:
+    """Return the value of a header that is there exactly once, else nothing."""
+    values = [value for name, value in scope["headers"] if name == wanted]
+    return values[0] if len(values) == 1 else b""

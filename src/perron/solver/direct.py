@@ -1,0 +1,188 @@
+"""The exact Perron vector of a graph, without iteration.
+
+`perron::stationary` and its backward are registered with torch, so that torch.compile
+and torch.export take them as they are. The way through torch's dispatcher costs more
+than the mathematics of a batch of sentences, though, so that an eager call takes a
+shorter one, by an autograd Function around the same kernels: compiled ones on the CPU,
+plain torch operations on every other device. numba is imported when first needed.
+
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import Function
+
+from perron.kernels import gth_torch
+from perron.solver.checks import Graphs, Norm, check_graphs, normalise
+
+
+def solve(graphs: Graphs) -> Tensor:
+    """Return the weights (B, N), differentiable once."""
+    edges = graphs.edges
+    keep_factors = torch.is_grad_enabled() and edges.requires_grad
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    traced = torch.compiler.is_compiling() or tracing
+    if traced or type(edges) not in (Tensor, torch.nn.Parameter):
+        weights, _ = stationary_op(edges, graphs.words(), keep_factors)
+    else:
+        weights, _ = _Stationary.apply(edges, graphs.mask, keep_factors)
+    return weights
+
+
+class _Stationary(Function):
+    """x(A), the balance vector of the rates A; the mathematics is in `stationary`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, edges: Tensor, mask: Tensor | None, keep_factors: bool
+    ) -> tuple[Tensor, Tensor]:
+        # The factors are an output, so that a second derivative finds its way through
+        # them to `_Adjoint`, and is refused there instead of being silently wrong.
+        weights, factors, ctx.plan = _forward(edges, mask, keep_factors)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(factors, mask)
+        return weights, factors
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad: Tensor | None, _: Tensor | None
+    ) -> tuple[Tensor | None, None, None]:
+        if grad is None:
+            return None, None, None
+        if torch.is_grad_enabled():  # create_graph=True
+            return _Adjoint.apply(grad, *ctx.saved_tensors), None, None
+        factors, mask = ctx.saved_tensors
+        return _backward(grad, factors, mask, ctx.plan), None, None
+
+
+class _Adjoint(Function):
+    """The backward of `_Stationary`, which has none itself."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, factors: Tensor, mask: Any) -> Tensor:
+        return _backward(grad, factors, mask)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        _refuse(ctx, *grads)
+
+
+def _forward(
+    edges: Tensor, mask: Tensor | None, keep_factors: bool
+) -> tuple[Tensor, Tensor, Any]:
+    """Return weights, factors, and a plan that `_backward` need not make again."""
+    if edges.device.type == "cpu":
+        from perron.kernels import gth_cpu
+
+        return gth_cpu.forward(edges, mask, keep_factors)
+    return gth_torch.forward(edges, mask, keep_factors)
+
+
+def _backward(
+    grad: Tensor, factors: Tensor, mask: Tensor | None, plan: Any = None
+) -> Tensor:
+    assert len(factors) == len(grad), "the factors were not kept"
+    if grad.device.type == "cpu":
+        from perron.kernels import gth_cpu
+
+        return gth_cpu.backward(grad, factors, mask, plan)
+    return gth_torch.backward(grad, factors, mask)
+
+
+@torch.library.custom_op("perron::stationary", mutates_args=())
+def stationary_op(
+    edges: Tensor, mask: Tensor, keep_factors: bool
+) -> tuple[Tensor, Tensor]:
+    """Return weights (B, N) and factors (B, N, N), the latter (0, N, N) if not kept."""
+    weights, factors, _ = _forward(edges, mask, keep_factors)
+    return weights, factors
+
+
+@stationary_op.register_fake
+def _(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
+    batch, words = mask.shape
+    kept = batch if keep_factors else 0
+    return edges.new_empty(batch, words), edges.new_empty(kept, words, words)
+
+
+@torch.library.custom_op("perron::stationary_backward", mutates_args=())
+def adjoint_op(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+    """Return ∂ℓ/∂A (B, N, N) from ∂ℓ/∂α (B, N)."""
+    return _backward(grad, factors, mask)
+
+
+@adjoint_op.register_fake
+def _(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
+    return grad.new_empty(*mask.shape, mask.shape[1])
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    edges, mask, keep_factors = inputs
+    ctx.set_materialize_grads(False)  # the factors' gradient is never wanted
+    # A graph may be traced without a gradient in sight and be differentiated later.
+    ctx.kept = keep_factors
+    ctx.save_for_backward(output[1] if keep_factors else edges, mask)
+
+
+def _op_backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> Any:
+    if grad is None:
+        return None, None, None
+    factors, mask = ctx.saved_tensors
+    if not ctx.kept:
+        _, factors = stationary_op(factors, mask, True)
+    return adjoint_op(grad, factors, mask), None, None
+
+
+def _refuse(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError(
+        "stationary() can be differentiated once, not twice. For second derivatives "
+        'use power_method(..., gradient="unrolled").'
+    )
+
+
+stationary_op.register_autograd(_op_backward, setup_context=_remember)
+adjoint_op.register_autograd(_refuse)
+
+
+def stationary(
+    edges: Tensor, mask: Tensor | None = None, *, norm: Norm = "sum"
+) -> Float[Tensor, "*batch n"]:
+    r"""Return the share of time that a random walker spends on each word.
+
+        K(A) = diag(1ᵀA) - A,    K α = 0,    α > 0,    1ᵀα = 1
+
+    For edges whose columns sum to one this is the Perron vector, A α = α. The columns
+    need not sum to one, though, and the diagonal plays no part: ``edges[..., i, j]`` is
+    the rate of walking from j to i. α is found by state reduction (Grassmann, Taksar
+    and Heyman, 1985), which never subtracts, so that every entry is right to a few
+    units of rounding, however lopsided the graph; and so is the gradient
+
+        ∂ℓ/∂A_ij = (u_i - u_j) α_j,    Kᵀu = γ - (γᵀα)1,    γ = ∂ℓ/∂α,
+
+    for which two sweeps through the same factors suffice. It may be taken once; a
+    second derivative is refused. `docs/mathematics.md` has the derivation.
+
+    Args:
+        edges: (..., N, N) rates, positive off the diagonal between words in use. A zero
+            counts as a vanishingly weak edge. A negative, infinite or undefined rate
+            makes the weights of its own text NaN. A slope that the dtype cannot hold
+            (in float32, along an edge weaker than some 1e-38) is cut to what it can.
+        mask: (..., N), True on words in use, any pattern; batch axes that it lacks are
+            repeated. All others get weight 0 and
+            influence nothing, whatever their edges hold. A text with no words gets
+            weights 0 and gradient 0.
+        norm: ``"sum"`` for weights that sum to one, ``"l2"`` for unit length.
+
+    Returns:
+        (..., N) weights. Half precision comes in and goes out; between, it is float32.
+    """
+    graphs = check_graphs(edges, mask, norm)
+    weights = solve(graphs)
+    if norm == "l2":
+        weights = normalise(weights, norm)
+    if weights.dtype != graphs.dtype:
+        weights = weights.to(graphs.dtype)
+    return weights if edges.ndim == 3 else weights.view(graphs.shape)

@@ -1,0 +1,221 @@
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import perron
+from perron.errors import DataError, PerronError, SettingsError
+from perron.experiments import run_study
+from perron.experiments.records import read_records, source_version
+from perron.experiments.runner import (
+    RECORDS,
+    Trial,
+    best_point,
+    done_records,
+    find_records,
+    missing_trials,
+    run_trial,
+)
+from perron.experiments.study import Variant
+from perron.files import Busy, locked
+from perron.training.run import read_predictions, read_result
+
+
+@pytest.fixture(scope="module")
+def done(study_file, tmp_path_factory):
+    from perron.experiments import read_study
+
+    folder = tmp_path_factory.mktemp("runs")
+    study = read_study(str(study_file))
+    seen = []
+
+    def told(trial, count, known):
+        seen.append((trial.variant, trial.point, trial.seed, count, known))
+        return ()
+
+    records = run_study(study, folder, on_trial=told)
+    return study, folder, records, seen
+
+
+def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
+    study, _, records, seen = done
+    for name, seeds in (("mean, plain", 2), ("centrality", 3)):
+        tuning = [r for r in records if r.variant == name and r.seed == 0]
+        assert [r.point for r in tuning] == [0, 1]
+        best = int(np.argmax([r.dev for r in tuning]))
+        others = [r for r in records if r.variant == name and r.seed > 0]
+        assert [r.seed for r in others] == list(range(1, seeds))
+        assert {r.point for r in others} == {best}
+    assert len(records) == len(seen) == 7
+    assert [count for *_, count, _ in seen] == list(range(7))
+    assert {known for *_, known in seen} == {study.runs} == {7}
+
+
+def test_a_record_says_what_its_run_says(done):
+    _, folder, records, _ = done
+    for record in records:
+        (place,) = (
+            path.parent
+            for path in folder.glob("*/record.json")
+            if json.loads(path.read_text())["command"] == record.command
+        )
+        result = read_result(place)
+        predicted, expected = read_predictions(place)
+        assert record.answers().tolist() == (predicted == expected).tolist()
+        assert record.test == pytest.approx(record.answers().mean())
+        assert (record.dev, record.seed) == (result.dev_accuracy, result.seed)
+        assert record.commit == source_version()
+        assert result.fingerprint.startswith(record.data)
+        assert len(record.graphs) == (record.variant == "centrality")
+        assert record.parameters > 0
+
+
+def test_what_is_done_is_not_done_again(done):
+    study, folder, records, _ = done
+
+    def refuse(*_):
+        raise AssertionError("nothing is left to run")
+
+    assert run_study(study, folder, on_trial=refuse) == records
+
+
+def test_a_quick_look_loses_no_record(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    variants = {name: Variant(set=v.set, seeds=1) for name, v in study.variants.items()}
+    quick = study.model_copy(update={"variants": variants})
+    assert len(run_study(quick, tmp_path)) == 4
+    assert done_records(study, tmp_path) == records
+    other = study.model_copy(update={"set": ("training.clip=3",)})
+    assert done_records(other, tmp_path) == []
+
+
+def test_records_stand_for_runs_whose_folders_are_gone(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    assert run_study(study, tmp_path) == records
+    assert not list(tmp_path.glob("*/"))
+
+
+def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
+    *_, records, _ = done
+    record = records[-1]
+    command = shlex.split(record.command)
+    subprocess.run(
+        [sys.executable, "-m", *command, "--out", tmp_path / "again", "--quiet"],
+        check=True,
+        env=None,
+    )
+    result = read_result(tmp_path / "again")
+    assert result.test_accuracy == record.test
+    assert result.dev_accuracy == record.dev
+    # Another process may sum in another order: the graphs agree up to rounding.
+    (again,), (first,) = result.graphs, record.graphs
+    assert again.pop("level") == first["level"] == "words"
+    assert again == pytest.approx({key: first[key] for key in again}, rel=1e-3)
+
+
+def test_what_another_process_runs_is_left_to_it(study, tmp_path):
+    trial = Trial(study, "centrality", 0, 0)
+    place = tmp_path / trial.folder
+    place.mkdir()
+    with locked(place, ".trial.lock"), pytest.raises(Busy):
+        run_trial(trial, tmp_path)
+    assert run_trial(trial, tmp_path) == run_trial(trial, tmp_path)
+
+
+def test_a_folder_with_another_run_is_not_taken_for_it(study, tmp_path):
+    trial = Trial(study, "mean, plain", 0, 0)
+    run_trial(trial, tmp_path)
+    other = replace(trial, study=study.model_copy(update={"set": ("training.clip=3",)}))
+    with pytest.raises(PerronError, match="holds another run"):
+        run_trial(other, tmp_path)
+
+
+def test_a_mistake_is_told_before_the_first_run(study, tmp_path):
+    variants = {**study.variants, "last": Variant(set=("model.aggregator=summ",))}
+    wrong = study.model_copy(update={"variants": variants})
+    with pytest.raises(SettingsError, match="there is no 'summ'"):
+        run_study(wrong, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_variants_that_would_share_a_folder_are_told(study, tmp_path):
+    variants = {"x 4": Variant(), "x-4": Variant()}
+    wrong = study.model_copy(update={"variants": variants})
+    with pytest.raises(SettingsError, match="'x 4' and 'x-4' would have the same"):
+        run_study(wrong, tmp_path)
+
+
+def test_a_run_is_known_by_its_command_whatever_it_is_called_by_now(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    changed = study.model_copy(
+        update={
+            "grid": study.grid[::-1],
+            "variants": {"new name": study.variants["centrality"]},
+        }
+    )
+    found = done_records(changed, tmp_path)
+    points = {r.command: r.point for r in records if r.variant == "centrality"}
+    assert {r.variant for r in found} == {"new name"}
+    assert len({r.command for r in found if r.seed == 0}) == 2
+    assert all(r.point == 1 - points[r.command] for r in found)
+    alone = changed.model_copy(update={"grid": study.grid[1:]})
+    assert {r.point for r in done_records(alone, tmp_path)} == {0}
+
+
+def test_the_commit_is_that_of_perron_alone(tmp_path, monkeypatch):
+    """It may be installed inside the repository of something else."""
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    commit = ["commit", "-q", "--allow-empty", "-m", "x"]
+    subprocess.run(["git", "-C", tmp_path, *identity, *commit], check=True)
+    (tmp_path / "__init__.py").touch()
+    monkeypatch.setattr(perron, "__file__", str(tmp_path / "__init__.py"))
+    assert source_version.__wrapped__() == f"version {perron.__version__}"
+    subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
+    subprocess.run(["git", "-C", tmp_path, *identity, *commit], check=True)
+    assert len(source_version.__wrapped__()) == 12
+
+
+def test_runs_on_other_files_are_not_taken_for_these(done, tmp_path):
+    study, folder, records, _ = done
+    (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
+    data = Path(Trial(study, "centrality", 0, 0).recipe().data.train)
+    assert {record.data_bytes for record in records} == {data.stat().st_size}
+    before = data.read_bytes()
+    try:
+        data.write_bytes(before + before[-20:])
+        with pytest.raises(PerronError, match=r"bytes of data, and now there are"):
+            run_study(study, tmp_path)
+        trial = Trial(study, "centrality", 0, 0)
+        with pytest.raises(PerronError, match=r"bytes of data, and now there are"):
+            run_trial(trial, folder)
+        data.unlink()
+        assert run_study(study, tmp_path) == records  # nothing is known against them
+    finally:
+        data.write_bytes(before)
+
+
+def test_nothing_is_chosen_before_all_points_are_run(done, tmp_path):
+    study, _, records, _ = done
+    some = {r.command: r for r in records if r.point == 0}
+    assert best_point(study, "centrality", some) is None
+    assert {t.point for t in missing_trials(study, some)} == {1}
+    assert find_records(study, tmp_path) == {}
+
+
+def test_a_bad_line_of_records_is_told(tmp_path):
+    path = tmp_path / RECORDS
+    path.write_text('{"command": "x"}\n')
+    with pytest.raises(DataError, match=r"records.jsonl.*1.*is no record of a run"):
+        read_records(path)
+    path.write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match=r"records.jsonl.*1.*is no record of a run"):
+        read_records(path)

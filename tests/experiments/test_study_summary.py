@@ -1,0 +1,130 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perron.errors import DataError
+from perron.experiments.records import Record
+from perron.experiments.report import (
+    _p_value,
+    csv_rows,
+    markdown,
+    paired_p_value,
+    summarise,
+)
+from perron.experiments.study import Study
+
+
+def record(variant, point, seed, dev, right, graphs=(), tested="a"):
+    right = np.asarray(right, bool)
+    return Record(
+        command=f"perron train x --set {variant}",
+        variant=variant,
+        point=point,
+        seed=seed,
+        commit="abc",
+        data="0123",
+        dev=dev,
+        test=float(right.mean()),
+        epochs=3,
+        best_epoch=1,
+        parameters=1234,
+        epoch_seconds=1.5,
+        graphs=graphs,
+        tested=tested,
+        right=np.packbits(right).tobytes().hex(),
+        tests=len(right),
+    )
+
+
+STUDY = Study(
+    title="x",
+    recipe="sst2",
+    grid=(("a=1",), ("a=2",)),
+    seeds=2,
+    reference="b",
+    variants={"a": {}, "b": {}},
+)
+GRAPH = {"level": "words", "context_dependence": 0.25, "second_eigenvalue": 0.5}
+
+
+def records():
+    rng = np.random.default_rng(0)
+    answers = rng.random((6, 200)) < np.array([0.5, 0.9, 0.9, 0.5, 0.6, 0.6])[:, None]
+    return [
+        record("a", 0, 0, 0.5, answers[0], [GRAPH]),
+        record("a", 1, 0, 0.6, answers[1], [GRAPH]),
+        record("a", 1, 1, 0.8, answers[2], [GRAPH | {"context_dependence": 0.35}]),
+        record("b", 0, 0, 0.7, answers[3]),
+        record("b", 1, 0, 0.7, answers[4]),
+        record("b", 0, 1, 0.9, answers[5]),
+    ]
+
+
+def test_the_chosen_point_is_summed_up():
+    runs = records()
+    a, b = summarise(STUDY, runs)
+    assert (a.variant, a.seeds, a.chosen) == ("a", 2, "a=2")
+    assert a.dev == pytest.approx(70)
+    assert a.dev_deviation == pytest.approx(10 * 2**0.5)
+    assert a.test == pytest.approx(50 * (runs[1].test + runs[2].test))
+    assert a.graphs[0] == pytest.approx((0.3, 0.5))
+    assert b.chosen == "a=1"  # of equals the first
+    assert b.p_value is None
+
+
+def test_significance_is_paired_with_the_reference():
+    runs = records()
+    a, _ = summarise(STUDY, runs)
+    expected = paired_p_value(
+        np.stack([runs[1].answers(), runs[2].answers()]),
+        np.stack([runs[3].answers(), runs[5].answers()]),
+    )
+    assert a.p_value == expected < 0.001
+
+
+def test_a_variant_that_is_not_tuned_has_no_line():
+    runs = [run for run in records() if (run.variant, run.point) != ("a", 0)]
+    assert [line.variant for line in summarise(STUDY, runs)] == ["b"]
+    assert summarise(STUDY, []) == []
+
+
+def test_other_test_texts_are_not_compared():
+    runs = records()
+    runs[5] = record("b", 0, 1, 0.9, np.ones(200), tested="b")
+    with pytest.raises(DataError, match="cannot be compared"):
+        summarise(STUDY, runs)
+
+
+def test_runs_on_other_data_have_no_mean():
+    runs = records()
+    runs[2] = replace(runs[2], data="other")
+    with pytest.raises(DataError, match="not all trained on the same data"):
+        summarise(STUDY, runs)
+
+
+def test_p_is_of_the_seeds_that_both_have():
+    runs = records()
+    runs[5] = replace(runs[5], seed=2)
+    a, _ = summarise(STUDY, runs)
+    assert a.p_value == paired_p_value(runs[1].answers()[None], runs[3].answers()[None])
+    assert _p_value(runs[2:3], runs[5:]) is None  # seeds 1 and 2
+
+
+def test_tables_have_every_number_and_where_it_is_from():
+    runs = records()
+    text = markdown(STUDY, summarise(STUDY, runs))
+    assert "| a | 2 | 70.0 ± 14.1 |" in text
+    assert "0.30" in text
+    header, *rows = csv_rows(runs)
+    assert len(rows) == 6
+    row = dict(zip(header, rows[1], strict=True))
+    assert (row["commit"], row["data"], row["seed"]) == ("abc", "0123", "0")
+    assert row["command"] == "perron train x --set a"
+    assert row["context_dependence"] == "0.2500"
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 200])
+def test_answers_survive_being_written(count):
+    right = np.random.default_rng(count).random(count) < 0.5
+    assert record("a", 0, 0, 0.5, right).answers().tolist() == right.tolist()

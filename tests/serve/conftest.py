@@ -1,0 +1,40 @@
+from contextlib import ExitStack, closing
+
+import pytest
+from layers.threads import one_thread  # noqa: F401
+from pipeline.trained import small_pipeline
+from serve.asking import Client
+from serve.browser import expect, models, server, tab  # noqa: F401
+
+from perron.serve import Limits, create_app
+
+
+def named(kind, aggregator="centrality", **settings):
+    pipeline = small_pipeline(kind, aggregator, **settings)
+    pipeline.name = kind if aggregator == "centrality" else f"{kind}-{aggregator}"
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def pipelines():
+    """Return a model of each kind, the one for texts first."""
+    return [named("text"), named("pair"), named("document"), named("text", "mean")]
+
+
+@pytest.fixture
+def serving(pipelines):
+    """Return a function that starts an application and returns a client of it."""
+    with ExitStack() as started:
+
+        def serve(key=None, **limits):
+            app = create_app(pipelines, Limits(**limits), key)
+            return started.enter_context(closing(Client(app)))
+
+        yield serve
+
+
+@pytest.fixture(scope="module")
+def client(pipelines):
+    """Return a client of an application with the limits that it has by itself."""
+    with closing(Client(create_app(pipelines))) as client:
+        yield client

@@ -1,0 +1,82 @@
+"""The OpenAPI document describes what is answered, and no request is too odd."""
+
+from contextlib import closing
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from pipeline.trained import small_pipeline
+from pydantic import TypeAdapter
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from serve.asking import Client
+
+from perron.explain import Explanation
+from perron.serve import Limits, create_app
+
+MODELS = [small_pipeline("text"), small_pipeline("pair", "mean")]
+MODELS[1].name = "pair"
+app = create_app(MODELS, Limits(batch_wait=0))
+schema = schemathesis.openapi.from_dict(app.openapi())
+
+
+@pytest.fixture(scope="module")
+def called():
+    with closing(Client(app)) as client:
+        yield client
+
+
+@schema.parametrize()
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_answers_are_as_described_and_never_a_failure(case, called):
+    request = requests.Request(**case.as_transport_kwargs("http://localhost")).prepare()
+    body = request.body or b""
+    answer = called.ask(
+        request.method, request.url, content=body, headers=dict(request.headers)
+    )
+    # Whether pairs are wanted depends on the model, which no schema tells.
+    case.validate_response(answer, excluded_checks=[positive_data_acceptance])
+
+
+def test_the_document_describes_records_requests_and_errors():
+    document = app.openapi()
+    assert set(document["paths"]) == {
+        "/healthz",
+        "/metrics",
+        "/v1/encode",
+        "/v1/explain",
+        "/v1/models",
+        "/v1/predict",
+    }
+    parts = document["components"]["schemas"]
+    template = "#/components/schemas/{model}"
+    record = TypeAdapter(Explanation).json_schema(ref_template=template)
+    for name, part in {**record.pop("$defs"), "Explanation": record}.items():
+        assert set(parts[name]["properties"]) == set(part["properties"])
+        assert parts[name]["description"] == part["description"]
+    explain = document["paths"]["/v1/explain"]["post"]
+    (body,) = explain["requestBody"]["content"].values()
+    assert set(body["schema"]["properties"]) == {"texts", "pairs", "model"}
+    assert body["schema"]["additionalProperties"] is False
+    for status in ("401", "404", "413", "422", "429", "500", "503"):
+        (error,) = explain["responses"][status]["content"].values()
+        assert error["schema"] == {"$ref": template.format(model="ErrorAnswer")}
+
+
+def test_only_what_wants_the_key_says_so():
+    document = create_app(MODELS, key="key").openapi()
+    assert document["components"]["securitySchemes"] == {
+        "key": {"type": "http", "scheme": "bearer"}
+    }
+    for path, methods in document["paths"].items():
+        for method in methods.values():
+            assert ("security" in method) == (path != "/healthz")
+    for methods in app.openapi()["paths"].values():
+        assert not any("security" in method for method in methods.values())

@@ -1,0 +1,325 @@
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from perron.errors import DataError
+from perron.text.formats import read_rows
+from perron.text.formats.rows import BadRows, checked
+from perron.text.settings import DataSettings
+
+PAIR = {"text": "a", "text_pair": "b"}
+
+
+def read(path, format, skip=False, **options):
+    """The rows that can be trained on, and what was done with the others."""
+    bad = BadRows(skip)
+    settings = DataSettings(format=format, train=str(path), **options)
+    return list(checked(read_rows(path, settings, bad), path, bad)), bad
+
+
+def jsonl(*records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+# Format, a file whose second row (of three) is bad, the bad row's line, the problem.
+GOOD_TREE = "(3 (2 A) (4 (3 fine) (2 day)))"
+HEADER = "text,label\n"
+BAD = {
+    "tree not closed": (
+        "sst",
+        f"{GOOD_TREE}\n(3 (2 A) (2 day)\n{GOOD_TREE}\n",
+        2,
+        "broken tree: 1 brackets are not closed",
+    ),
+    "tree closed twice": (
+        "sst",
+        f"{GOOD_TREE}\n(3 day))\n{GOOD_TREE}\n",
+        2,
+        "something follows its last bracket",
+    ),
+    "tree label": (
+        "sst",
+        f"{GOOD_TREE}\n\n(5 day)\n{GOOD_TREE}\n",
+        3,
+        "the label must be 0-4, not '5'",
+    ),
+    "tree without words": (
+        "sst",
+        f"{GOOD_TREE}\n(3 (2 ))\n{GOOD_TREE}\n",
+        2,
+        "brackets without a word",
+    ),
+    "no tree": ("sst", f"{GOOD_TREE}\nday\n{GOOD_TREE}\n", 2, "begin with a bracket"),
+    "snli label": (
+        "snli",
+        jsonl(
+            {"gold_label": "neutral", "sentence1": "a", "sentence2": "b"},
+            {"gold_label": "maybe", "sentence1": "a", "sentence2": "b"},
+            {"gold_label": "entailment", "sentence1": "a", "sentence2": "b"},
+        ),
+        2,
+        "unknown gold_label 'maybe'",
+    ),
+    "stars fields": (
+        "stars",
+        "u\t\tp\t\t5\t\tgood\nu\t\tp\t\tgood\nu\t\tp\t\t1\t\tbad\n",
+        2,
+        "3 fields instead of user, product, rating and text",
+    ),
+    "stars rating": (
+        "stars",
+        "u\t\tp\t\t5\t\tgood\nu\t\tp\t\tfive\t\tgood\nu\t\tp\t\t1\t\tbad\n",
+        2,
+        "the rating 'five' is not a whole number",
+    ),
+    "csv field count": ("csv", HEADER + "a,0\nb,0,1\nc,1\n", 3, "3 fields, but .* 2"),
+    "csv empty text": ("csv", HEADER + 'a,0\n" ",0\nc,1\n', 3, "the text is empty"),
+    "csv empty label": ("csv", HEADER + "a,0\nb,\nc,1\n", 3, "the label is missing"),
+    "csv after a text of three lines": (
+        "csv",
+        HEADER + '"a\n\nb",0\n"c\n",1,2\nd,1\n',
+        5,
+        "3 fields",
+    ),
+    "csv quote": ("csv", HEADER + 'a,0\n"b"c,0\nd,1\n', 3, "broken csv"),
+    "csv not UTF-8": (
+        "csv",
+        HEADER.encode() + b"a,0\ncaf\xe9,0\nd,1\n",
+        3,
+        "not UTF-8: byte 0xe9 at position 4",
+    ),
+    "csv not UTF-8 in the second line of a text": (
+        "csv",
+        HEADER.encode() + b'a,0\n"b\ncaf\xe9",0\nd,1\n',
+        3,
+        "not UTF-8",
+    ),
+    "csv NUL": ("csv", HEADER + "a,0\nb\0b,0\nd,1\n", 3, "a NUL byte"),
+    "tsv field count": ("tsv", "text\tlabel\na\t0\nb\nc\t1\n", 3, "1 fields"),
+    "JSON": (
+        "jsonl",
+        '{"text": "a", "label": 0}\n{"text"\n{"text": "b", "label": 1}',
+        2,
+        "broken JSON",
+    ),
+    "JSON too deep": (
+        "jsonl",
+        '{"text": "a", "label": 0}\n' + "[" * 200_000 + '\n{"text":"b","label":1}',
+        2,
+        "broken JSON",
+    ),
+    "JSON list": (
+        "jsonl",
+        '{"text": "a", "label": 0}\n[1]\n{"text": "b", "label": 1}\n',
+        2,
+        "a JSON list; one object a line",
+    ),
+    "JSON surrogate": (
+        "jsonl",
+        jsonl(
+            {"text": "a", "label": 0},
+            {"text": "\ud800", "label": 0},
+            {"text": "b", "label": 1},
+        ),
+        2,
+        "half a surrogate pair",
+    ),
+    "JSON field": (
+        "jsonl",
+        jsonl(
+            {"text": "a", "label": 0},
+            {"txt": "b", "label": 0},
+            {"text": "b", "label": 1},
+        ),
+        2,
+        "no field 'text'; there are: txt, label",
+    ),
+    "JSON text": (
+        "jsonl",
+        jsonl(
+            {"text": "a", "label": 0},
+            {"text": 7, "label": 0},
+            {"text": "b", "label": 1},
+        ),
+        2,
+        r"text is 7 \(int\), not a text",
+    ),
+    "JSON null": (
+        "jsonl",
+        jsonl(
+            {"text": "a", "label": 0},
+            {"text": "b", "label": None},
+            {"text": "b", "label": 1},
+        ),
+        2,
+        "the label is missing",
+    ),
+    "JSON label": (
+        "jsonl",
+        jsonl(
+            {"text": "a", "label": 0},
+            {"text": "b", "label": 0.5},
+            {"text": "b", "label": 1},
+        ),
+        2,
+        r"label is 0.5 \(float\), not the name or number of a class",
+    ),
+    "lines not UTF-8": ("lines", b"0 a\n0 \xff\n1 b\n", 2, "byte 0xff at position 3"),
+    "lines label alone": ("lines", "0 a\n0 \n1 b\n", 2, "the text is empty"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+class TestEveryBadRow:
+    def test_is_an_error_that_names_file_and_line(self, kind, write):
+        format, content, line, problem = BAD[kind]
+        path = write("data", content)
+        with pytest.raises(DataError, match=problem) as caught:
+            read(path, format)
+        assert (caught.value.path, caught.value.line) == (path, line)
+        assert "--skip-bad leaves such rows out" in str(caught.value)
+
+    def test_is_left_out_and_counted_if_so_asked(self, kind, write):
+        format, content, line, _ = BAD[kind]
+        path = write("data", content)
+        rows, bad = read(path, format, skip=True)
+        assert len(rows) == 2
+        assert bad.skipped == {str(path): 1}
+        assert f"{path}, line {line}: " in bad.problems[0]
+
+
+def test_a_broken_row_of_parquet_is_named_by_its_number(tmp_path):
+    path = tmp_path / "data.parquet"
+    texts = ["a"] * 1500 + [None, "b"]
+    pq.write_table(pa.table({"text": texts, "label": [0] * 1501 + [1]}), path)
+    with pytest.raises(DataError, match="text is missing, not a text") as caught:
+        read(path, "parquet")
+    assert caught.value.line == 1501
+    rows, bad = read(path, "parquet", skip=True)
+    assert (len(rows), bad.skipped[str(path)]) == (1501, 1)
+    assert rows[-1] == (1502, "b", "1", None)
+
+
+def test_only_the_first_few_problems_are_kept_but_all_are_counted(write):
+    path = write("data", HEADER + "a,0\n" + "b\n" * 20)
+    _, bad = read(path, "csv", skip=True)
+    assert (bad.skipped[str(path)], len(bad.problems)) == (20, 5)
+
+
+def test_a_file_of_bad_rows_alone_is_an_error_that_quotes_the_first(write):
+    path = write("data", HEADER + "a\nb\n")
+    with pytest.raises(DataError, match=r"no usable rows; .*line 2: 1 fields"):
+        read(path, "csv", skip=True)
+
+
+@pytest.mark.parametrize("format", ["sst", "snli", "stars", "csv", "jsonl", "lines"])
+def test_an_empty_file_is_an_error(format, write):
+    with pytest.raises(DataError, match="no usable rows"):
+        read(write("data", ""), format)
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "parquet"])
+def test_a_column_that_is_not_there_is_named_with_those_that_are(format, tmp_path):
+    path = tmp_path / "data"
+    if format == "parquet":
+        pq.write_table(pa.table({"review": ["a"], "label": [0]}), path)
+    else:
+        path.write_text(
+            "review,label\na,0\n".replace(",", {"csv": ","}.get(format, "\t"))
+        )
+    with pytest.raises(DataError, match="no column 'text'; there are: review, label"):
+        read(path, format, skip=True)
+
+
+def test_a_column_that_is_there_twice_is_refused(write):
+    with pytest.raises(DataError, match="2 columns named 'label'"):
+        read(write("data", "text,label,label\na,0,1\n"), "csv")
+
+
+def test_what_is_no_parquet_file_is_an_error(write):
+    with pytest.raises(DataError, match="not a Parquet file"):
+        read(write("data", "text,label\n"), "parquet")
+
+
+def test_a_cut_off_gzip_file_is_an_error(write):
+    packed = gzip.compress(b"0 a\n1 b\n" * 100)
+    with pytest.raises(DataError, match="broken gzip file"):
+        read(write("data.txt.gz", packed[:-12]), "lines")
+
+
+def test_trees_give_sentences_by_hand(write):
+    content = f"{GOOD_TREE}\n(0 (2 -LRB-) (1 1\\/2\xa0x))\n"
+    rows, _ = read(write("data", content), "sst")
+    assert rows == [
+        (1, "A fine day", "positive", None),
+        (2, "-LRB- 1\\/2\xa0x", "very negative", None),
+    ]
+
+
+def test_trees_give_each_phrase_once_by_hand(write):
+    tree = "(3 (2 so) (3 (2 so) (3 good)))"
+    rows, _ = read(write("data", tree), "sst", phrases=True, dev="d")
+    assert {(text, label) for _, text, label, _ in rows} == {
+        ("so so good", "positive"),
+        ("so good", "positive"),
+        ("good", "positive"),
+        ("so", "neutral"),
+    }
+    assert len(rows) == 4
+    assert rows[0].text == "so so good"
+
+
+def test_two_classes_leave_out_what_is_neutral(write):
+    trees = "(0 (2 a) (1 b))\n(2 (3 c) (1 d))\n(4 (3 e) (2 f))\n"
+    path = write("data", trees)
+    rows, _ = read(path, "sst", binary=True)
+    assert [row[:3] for row in rows] == [(1, "a b", "negative"), (3, "e f", "positive")]
+    phrases, _ = read(path, "sst", binary=True, phrases=True, dev="d")
+    assert [row.text for row in phrases] == ["a b", "b", "d", "c", "e f", "e"]
+
+
+def test_a_tree_may_be_deeper_than_recursion(write):
+    deep = "(2 (3 x) " * 20_000 + "(2 y)" + ")" * 20_000
+    rows, _ = read(write("data", deep), "sst")
+    assert len(rows[0].text.split()) == 20_001
+
+
+def test_ratings_are_labels_and_the_sentence_marks_stay(write):
+    line = "u1\t\tp1\t\t10\t\tfine film . <sssss> see\t\tit .\r\n"
+    rows, _ = read(write("data", line), "stars")
+    assert rows == [(1, "fine film . <sssss> see\t\tit .", "10", None)]
+
+
+def test_csv_texts_may_hold_commas_quotes_and_lines(write):
+    content = b'\xef\xbb\xbftext,id,label\r\n"a, ""b""\r\nc",1,pos\r\n\r\nd,2, neg \r\n'
+    rows, _ = read(write("data", content), "csv")
+    assert rows == [(2, 'a, "b"\nc', "pos", None), (5, "d", "neg", None)]
+
+
+def test_tsv_is_never_quoted(write):
+    rows, _ = read(write("data", 'a\tb\tlabel\n"x\ty"\t1\n'), "tsv", **PAIR)
+    assert rows == [(2, '"x', "1", 'y"')]
+
+
+def test_labels_of_json_may_be_names_numbers_and_truths(write):
+    values = ["x", 3, 2.0, True]
+    path = write("data", jsonl(*({"text": "a", "label": v} for v in values)))
+    assert [row.label for row in read(path, "jsonl")[0]] == ["x", "3", "2", "true"]
+
+
+def test_other_unicode_line_breaks_do_not_end_a_line(write):
+    rows, _ = read(write("data", "0 a\u2028b\x85c\n1 d\n"), "lines")
+    assert [row[:3] for row in rows] == [(1, "a\u2028b\x85c", "0"), (2, "d", "1")]
+
+
+def test_gzipped_files_are_read_as_they_are(write):
+    rows, _ = read(write("data.gz", gzip.compress(b"0 a\n1 b\n")), "lines")
+    assert [row.text for row in rows] == ["a", "b"]
+
+
+def test_long_fields_are_read(write):
+    rows, _ = read(write("data", HEADER + "x" * 200_000 + ",0\n"), "csv")
+    assert len(rows[0].text) == 200_000

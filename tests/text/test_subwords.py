@@ -1,0 +1,188 @@
+import pytest
+from datasets import Dataset
+from tiny_bert import PIECES, tiny_tokenizer
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+from perron.errors import DataError
+from perron.text.encoding import WordIds
+from perron.text.tokenizers import SubwordTokenizer
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    return SubwordTokenizer(tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def marked():
+    return SubwordTokenizer(tiny_tokenizer(), marked=True)
+
+
+def pieces(subwords, ids):
+    return [subwords.words[row] for row in ids]
+
+
+def test_ids_are_those_of_the_text_alone(subwords):
+    (ids,) = subwords.encode(["Unbelievably fine."])
+    assert pieces(subwords, ids) == [
+        "un",
+        "##believ",
+        "##a",
+        "##b",
+        "##ly",
+        "fine",
+        ".",
+    ]
+    assert subwords.encode(["", "  "]) == [[], []]
+
+
+def test_the_marks_are_known(subwords):
+    assert subwords.marks == ((2,), (3,))
+    plain = tiny_tokenizer()
+    plain.post_processor = None
+    assert SubwordTokenizer(plain).marks == ((), ())
+
+
+def test_pieces_know_their_places_and_their_words(subwords):
+    text = "the unbelievable film, lovely"
+    found = subwords.find_words(text)
+    assert [word.id for word in found] == subwords.encode([text])[0]
+    assert [(w.text, w.goes_on) for w in found] == [
+        ("the", False),
+        ("un", False),
+        ("believ", True),
+        ("able", True),
+        ("film", False),
+        (",", False),
+        ("lovely", False),
+    ]
+    assert all(text[word.start : word.end] == word.text for word in found)
+
+
+def test_tokenised_words_stay_whole_and_marks_of_treebanks_become_plain(subwords):
+    text = "the-film -LRB- fine -RRB-"
+    found = subwords.find_words(text, tokenised=True)
+    assert [word.id for word in found] == subwords.encode([text], tokenised=True)[0]
+    assert pieces(subwords, [word.id for word in found]) == [
+        *("the", "-", "film"),
+        *("(", "fine", ")"),
+    ]
+    assert [word.goes_on for word in found] == [False, True, True, False, False, False]
+    assert [text[word.start : word.end] for word in found] == [
+        *["the-film"] * 3,
+        *["-LRB-", "fine", "-RRB-"],
+    ]
+
+
+def test_a_blank_that_belongs_to_a_piece_is_not_in_its_place():
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(BPE({mark: row for row, mark in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    found = SubwordTokenizer(tokenizer).find_words("a bc")
+    words = "".join(word.text if word.goes_on else f" {word.text}" for word in found)
+    assert words.split() == ["a", "bc"]
+
+
+def test_settings_of_the_model_that_cut_or_pad_are_left_behind():
+    tokenizer = tiny_tokenizer()
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=8)
+    (ids,) = SubwordTokenizer(tokenizer).encode(["the film was fine ."])
+    assert len(ids) == 5
+    assert tokenizer.truncation is not None  # nor was the one that was given changed
+
+
+def test_it_is_saved_and_read_as_it_was(subwords, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(subwords.to_json(), encoding="utf-8")
+    again = SubwordTokenizer.load(path)
+    assert again.words == PIECES
+    assert again.encode(["unbelievable"]) == subwords.encode(["unbelievable"])
+    path.write_text("{}")
+    with pytest.raises(DataError, match=r"tokenizer\.json: is no tokenizer"):
+        SubwordTokenizer.load(path)
+
+
+def test_a_text_is_cut_by_pieces(subwords):
+    ids = WordIds(subwords, "text", max_words=3, max_sentences=1)
+    ((part,), cut) = ids.find_words("unbelievable film")
+    assert [word.text for word in part.words] == ["un", "believ", "able"]
+    assert part.cut
+    assert not cut
+    assert ids.rows(["unbelievable film"])[0]["ids"] == [w.id for w in part.words]
+
+
+class TestMarksAsWords:
+    """``[CLS]`` and ``[SEP]`` among the words of a text."""
+
+    @pytest.mark.parametrize("tokenised", [False, True])
+    def test_they_stand_around_the_ids_of_the_text(self, subwords, marked, tokenised):
+        texts = ["Unbelievably fine.", "", "the -LRB- film"]
+        plain = subwords.encode(texts, tokenised)
+        assert marked.encode(texts, tokenised) == [[2, *ids, 3] for ids in plain]
+
+    @pytest.mark.parametrize("tokenised", [False, True])
+    def test_they_take_up_no_room_in_the_text(self, subwords, marked, tokenised):
+        text = "  the unbelievable film  "
+        first, *found, last = marked.find_words(text, tokenised)
+        assert found == subwords.find_words(text, tokenised)
+        assert first == ("[CLS]", 2, 2, 2, False)
+        assert last == ("[SEP]", 3, 23, 23, False)
+        alone = marked.find_words("", tokenised)
+        assert alone == [("[CLS]", 2, 0, 0, False), ("[SEP]", 3, 0, 0, False)]
+
+    def test_a_model_without_marks_has_none_to_pool(self):
+        plain = tiny_tokenizer()
+        plain.post_processor = None
+        (ids,) = SubwordTokenizer(plain, marked=True).encode(["film"])
+        assert pieces(SubwordTokenizer(plain), ids) == ["film"]
+
+    @pytest.mark.parametrize(
+        ("most", "kept"),
+        [
+            (1, ["[CLS]"]),
+            (2, ["[CLS]", "[SEP]"]),
+            (4, ["[CLS]", "un", "##believ", "[SEP]"]),
+            (6, ["[CLS]", "un", "##believ", "##able", "film", "[SEP]"]),
+        ],
+    )
+    def test_a_text_that_is_cut_keeps_its_last_mark(self, marked, most, kept):
+        ids = WordIds(marked, "text", max_words=most, max_sentences=1)
+        (row,) = ids.rows(["unbelievable film"])
+        ((part,), _) = ids.find_words("unbelievable film")
+        assert pieces(marked, row["ids"]) == kept
+        assert [word.id for word in part.words] == row["ids"]
+        assert part.cut == (most < 6)
+
+    def test_a_sentence_that_is_nothing_but_marks_is_left_out(self, marked):
+        text = "the film. \x01 \n fine"
+        ids = WordIds(marked, "document", max_words=9, max_sentences=9)
+        (row,) = ids.rows([text])
+        assert row["lengths"] == [5, 3]
+        assert pieces(marked, row["ids"]) == [
+            *("[CLS]", "the", "film", ".", "[SEP]"),
+            *("[CLS]", "fine", "[SEP]"),
+        ]
+        found = [part.words for part in ids.find_words(text).parts]
+        assert [word.id for words in found for word in words] == row["ids"]
+        assert [(words[0].start, words[-1].end) for words in found] == [
+            (0, 9),
+            (14, 18),
+        ]
+        assert ids.rows([""]) == [{"ids": [], "lengths": []}]
+
+    def test_ids_without_them_are_not_taken_from_the_cache(self, subwords, marked):
+        dataset = Dataset.from_dict({"text": ["film"], "label": [0], "line": [1]})
+        rows = [
+            WordIds(tokenizer, "text", 9, 9).encode_dataset(dataset)["ids"][0]
+            for tokenizer in (subwords, marked)
+        ]
+        assert [len(ids) for ids in rows] == [1, 3]
+
+    def test_they_are_asked_for_again_when_it_is_read(self, marked, tmp_path):
+        path = tmp_path / "tokenizer.json"
+        path.write_text(marked.to_json(), encoding="utf-8")
+        assert SubwordTokenizer.load(path, marked=True).encode(["a"])[0][0] == 2
+        assert SubwordTokenizer.load(path).encode(["a"])[0][0] != 2

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from perron.errors import DataError
+from perron.text.vectors import binary as arrays
+from perron.text.vectors import read_vectors
+
+NUMBERS = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    path = tmp_path / "vectors.npy"
+    np.save(path, NUMBERS)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".vocab"])
+@pytest.mark.parametrize("block", [1, 24, 2**20])
+def test_the_words_are_beside_the_matrix(matrix, monkeypatch, suffix, block):
+    monkeypatch.setattr(arrays, "_BLOCK_BYTES", block)
+    matrix.with_suffix(suffix).write_bytes("a\nb c\r\né\na".encode())
+    calls = []
+    vectors = read_vectors(
+        matrix, {"a", "é"}, progress=lambda *call: calls.append(call)
+    )
+    assert vectors.words == ["a", "é"]
+    assert vectors.matrix.dtype == np.float32
+    np.testing.assert_array_equal(vectors.matrix, NUMBERS[[0, 2]])
+    assert calls[-1] == (32, 32)
+    assert read_vectors(matrix, set(), first=2).words == ["a", "b c"]
+
+
+def test_a_list_of_words_can_be_named(matrix, tmp_path):
+    words = tmp_path / "other"
+    words.write_text("p\nq\nr\ns\n")
+    vectors = read_vectors(f"{matrix}::{words}", {"s"})
+    np.testing.assert_array_equal(vectors.matrix, NUMBERS[3:])
+
+
+def test_half_precision_becomes_float32(tmp_path):
+    np.save(tmp_path / "v.npy", NUMBERS.astype(np.float16))
+    (tmp_path / "v.txt").write_text("a\nb\nc\nd\n")
+    vectors = read_vectors(tmp_path / "v.npy", {"b"})
+    assert vectors.matrix.dtype == np.float32
+    np.testing.assert_array_equal(vectors.matrix, NUMBERS[1:2])
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_as_many_words_as_rows_are_needed(matrix, count):
+    matrix.with_suffix(".txt").write_text("w\n" * count)
+    with pytest.raises(DataError, match=f"4 rows, but the list.* has {count} words"):
+        read_vectors(matrix, {"w"})
+
+
+def test_what_is_missing_is_named(matrix, tmp_path):
+    with pytest.raises(DataError, match=r"vectors.txt or vectors.vocab.*::words.txt"):
+        read_vectors(matrix, {"a"})
+    with pytest.raises(DataError, match="cannot be opened"):
+        read_vectors(f"{matrix}::{tmp_path}/absent", {"a"})
+    (tmp_path / "gone.txt").write_text("a\n")
+    with pytest.raises(DataError, match="there is no such file"):
+        read_vectors(tmp_path / "gone.npy", {"a"})
+
+
+@pytest.mark.parametrize("content", [np.zeros(4), np.array([["x"]]), np.array([{}])])
+def test_only_matrices_of_numbers_are_read(matrix, content):
+    matrix.with_suffix(".txt").write_text("a\n")
+    np.save(matrix, content, allow_pickle=True)
+    with pytest.raises(DataError, match=r"is no (\.npy )?matrix"):
+        read_vectors(matrix, {"a"})
+
+
+def test_a_row_that_is_not_finite_is_bad_if_wanted(matrix):
+    numbers = NUMBERS.copy()
+    numbers[2, 0] = np.nan
+    np.save(matrix, numbers)
+    matrix.with_suffix(".txt").write_text("a\nb\nc\nd\n")
+    assert read_vectors(matrix, {"a", "d"}).words == ["a", "d"]
+    with pytest.raises(DataError, match="row 3: NaN or infinity in the vector of 'c'"):
+        read_vectors(matrix, {"c", "d"})
+    vectors = read_vectors(matrix, {"c", "d"}, skip_bad=True)
+    assert (vectors.words, vectors.skipped) == (["d"], 1)
+    np.testing.assert_array_equal(vectors.matrix, NUMBERS[3:])
+
+
+def test_a_list_of_words_must_be_utf8(matrix):
+    matrix.with_suffix(".txt").write_bytes(b"a\nb\n\xff\nd\n")
+    with pytest.raises(DataError, match=r"vectors.txt, line 3: is not UTF-8"):
+        read_vectors(matrix, {"a"})

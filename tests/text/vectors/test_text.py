@@ -1,0 +1,285 @@
+import gzip
+import zipfile
+
+import numpy as np
+import pytest
+from gensim.models import KeyedVectors
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from perron.errors import DataError, SettingsError
+from perron.text.vectors import read_vectors, streams
+
+SMALL = "the 0.5 -1 2e-1\nFilm 1.25 .5 -0.0\nat x@y.com 3 4. +5\n"
+WORDS = ["the", "Film", "at x@y.com"]
+NUMBERS = np.array([[0.5, -1, 0.2], [1.25, 0.5, -0.0], [3, 4, 5]], np.float32)
+
+
+def write(folder, content, name="vectors.txt"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def every_word(path):
+    return read_vectors(path, set(), first=10**6)
+
+
+def random_table(words=200, dim=7, seed=0):
+    rng = np.random.default_rng(seed)
+    table = KeyedVectors(dim)
+    names = [f"wörd{k}" for k in range(words)]
+    table.add_vectors(names, rng.normal(size=(words, dim)).astype(np.float32))
+    return table
+
+
+def test_three_words_by_hand(tmp_path):
+    path = write(tmp_path, SMALL)
+    vectors = read_vectors(path, {"Film", "at x@y.com", "absent"})
+    assert vectors.words == WORDS[1:]
+    assert vectors.matrix.dtype == np.float32
+    assert vectors.dim == 3
+    np.testing.assert_array_equal(vectors.matrix, NUMBERS[1:])
+    assert np.signbit(vectors.matrix[0, 2])
+
+
+def test_the_first_words_are_kept_whether_wanted_or_not(tmp_path):
+    path = write(tmp_path, SMALL)
+    assert read_vectors(path, {"at x@y.com"}, first=1).words == ["the", "at x@y.com"]
+    assert read_vectors(path, set()).matrix.shape == (0, 3)
+    with pytest.raises(SettingsError, match="first is -1"):
+        read_vectors(path, set(), first=-1)
+
+
+@pytest.mark.parametrize("first", [0, 10])
+def test_the_first_of_repeated_words_wins(tmp_path, first):
+    path = write(tmp_path, "a 1 2\nb 3 4\na 5 6\n")
+    vectors = read_vectors(path, {"a", "b"}, first=first)
+    assert vectors.words == ["a", "b"]
+    np.testing.assert_array_equal(vectors.matrix, [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        SMALL.replace("\n", "\r\n"),
+        SMALL.rstrip("\n"),
+        SMALL.replace("\n", " \n"),
+        SMALL.replace("\n", "\n\n"),
+        SMALL.replace(" 0.5", "  0.5").replace(" -1", "   -1"),
+        SMALL.replace(" -", "\t-"),
+        "3 3\n" + SMALL,
+        "3 3\r\n" + SMALL.replace("\n", "\r\n"),
+    ],
+    ids=["crlf", "no end", "blank at end", "empty lines", "wide", "tab", "w2v", "w2v2"],
+)
+@pytest.mark.parametrize("chunk", [1, 5, 2**20])
+def test_forms_of_the_same_file(tmp_path, monkeypatch, content, chunk):
+    monkeypatch.setattr(streams, "CHUNK", chunk)
+    vectors = every_word(write(tmp_path, content))
+    assert vectors.words == WORDS
+    np.testing.assert_array_equal(vectors.matrix, NUMBERS)
+
+
+def test_a_first_word_with_blanks_does_not_hide_the_width(tmp_path):
+    vectors = every_word(write(tmp_path, ". . . 1 2\n. . 3 4\n7 5 6\n"))
+    assert vectors.words == [". . .", ". .", "7"]
+    assert vectors.dim == 2
+
+
+def test_numbers_as_words_are_no_header(tmp_path):
+    vectors = every_word(write(tmp_path, "5 3\n6 2\n7 8\n"))
+    assert vectors.words == ["5", "6", "7"]
+    np.testing.assert_array_equal(vectors.matrix, [[3], [2], [8]])
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_text_of_gensim_is_read_as_gensim_does(tmp_path, header):
+    path = tmp_path / "vectors.txt"
+    random_table().save_word2vec_format(path, binary=False)
+    want = KeyedVectors.load_word2vec_format(path)
+    if not header:  # gensim leaves such a file open, which is a warning
+        path.write_bytes(path.read_bytes().partition(b"\n")[2])
+    vectors = every_word(path)
+    assert vectors.words == want.index_to_key
+    np.testing.assert_array_equal(vectors.matrix, want.vectors)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 64, 1000])
+def test_chunks_do_not_matter(tmp_path, monkeypatch, chunk):
+    path = tmp_path / "vectors.txt"
+    random_table().save_word2vec_format(path, binary=False)
+    whole = every_word(path)
+    monkeypatch.setattr(streams, "CHUNK", chunk)
+    pieces = every_word(path)
+    assert len(pieces.words) == 200
+    assert pieces.words == whole.words
+    np.testing.assert_array_equal(pieces.matrix, whole.matrix)
+
+
+DECIMALS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr),
+    st.from_regex(
+        r"[+-]?[0-9]{1,22}(\.[0-9]{0,22})?([eE][+-]?[0-9]{1,2})?", fullmatch=True
+    ),
+    st.from_regex(r"-?[01]\.[0-9]{4,6}", fullmatch=True),
+    st.from_regex(r"[+-]?\.[0-9]{1,17}", fullmatch=True),
+)
+
+
+@settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(numbers=st.lists(DECIMALS, min_size=1, max_size=40))
+@example(numbers=["9007199254740993", "0.1", "1e22", "1e23", "123456789012345678e-22"])
+@example(numbers=["0.18972919136285783", "0.81619670987129217"])  # more than 2⁵³
+@example(numbers=["16777217", "1.1754943508222875e-38", "1e-45", "3.4028235e38"])
+def test_numbers_are_those_of_numpy(tmp_path, numbers):
+    with np.errstate(over="ignore"):
+        want = np.array([np.float32(text) for text in numbers])
+    numbers = [t for t, value in zip(numbers, want, strict=True) if np.isfinite(value)]
+    want = want[np.isfinite(want)]
+    content = "word 0.5\n" + "".join(f"w{k} {t}\n" for k, t in enumerate(numbers))
+    vectors = every_word(write(tmp_path, content))
+    np.testing.assert_array_equal(vectors.matrix[1:, 0], want)
+    np.testing.assert_array_equal(np.signbit(vectors.matrix[1:, 0]), np.signbit(want))
+
+
+BAD = {
+    "c 1 nan": "'nan' is not a finite float32",
+    "c 1 -inf": "'-inf' is not a finite float32",
+    "c 1 1e39": "'1e39' is not a finite float32",
+    "c 1": "1 number after the word, not 2",
+    "c": "0 numbers after the word, not 2",
+    "c 1.0 2.0 3.0": "3 numbers after the word, not 2",
+    "c x 2": "'x' is not a number",
+    "c 1,5 2": "'1,5' is not a number",
+    "c 1_0 2": "'1_0' is not a number",
+    "c 1 2e": "'2e' is not a number",
+    "c 1 -": "'-' is not a number",
+    "c 1 2x": "'2x' is not a number",
+    "c 1.5.5 2": "'1.5.5' is not a number",
+    "c 1 .": "'.' is not a number",
+    " 1 2": "there is no word before the numbers",
+}
+
+
+@pytest.mark.parametrize("row", BAD)
+@pytest.mark.parametrize("chunk", [4, 2**20])
+def test_bad_rows_are_named_or_skipped(tmp_path, monkeypatch, row, chunk):
+    monkeypatch.setattr(streams, "CHUNK", chunk)
+    path = write(tmp_path, f"a 1 2\n\nb 3 4\n{row}\nd 5 6\n")
+    with pytest.raises(DataError) as caught:
+        read_vectors(path, {"a", "c", "d"})
+    assert str(caught.value).startswith(f"{path}, line 4: {BAD[row]}; ")
+    assert "--skip-bad" in str(caught.value)
+    vectors = read_vectors(path, {"a", "c", "d"}, skip_bad=True)
+    assert vectors.words == ["a", "d"]
+    assert vectors.skipped == 1
+    np.testing.assert_array_equal(vectors.matrix, [[1, 2], [5, 6]])
+
+
+def test_a_word_that_is_not_utf8_is_bad(tmp_path):
+    path = write(tmp_path, b"a 1 2\n\xe9t\xe9 3 4\nd 5 6\n")
+    with pytest.raises(DataError, match="line 2: the word is not UTF-8"):
+        read_vectors(path, {"d"})
+    assert read_vectors(path, {"d"}, skip_bad=True).skipped == 1
+
+
+def test_numbers_of_unwanted_words_are_not_looked_at(tmp_path):
+    path = write(tmp_path, "a 1 2\nb x nan\n")
+    assert read_vectors(path, {"a"}).words == ["a"]
+
+
+def test_fewer_rows_than_promised_are_noticed(tmp_path):
+    path = write(tmp_path, "4 2\na 1 2\nb 3 4\n")
+    with pytest.raises(DataError, match=r"line 3: the header promises 4 rows, there"):
+        every_word(path)
+    assert read_vectors(path, {"b"}, skip_bad=True).skipped == 1
+
+
+def test_rows_narrower_than_the_header_says_are_bad(tmp_path):
+    path = write(tmp_path, "2 3\na 1 2\nb 3 4\n")
+    with pytest.raises(DataError, match="line 2: 2 numbers after the word, not 3"):
+        read_vectors(path, {"a"})
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file_is_refused(tmp_path, content):
+    with pytest.raises(DataError, match="is empty"):
+        every_word(write(tmp_path, content))
+
+
+def test_what_is_no_file_of_vectors_is_refused(tmp_path):
+    with pytest.raises(DataError, match="there is no such file"):
+        every_word(tmp_path / "absent.txt")
+    with pytest.raises(DataError, match="cannot be opened"):
+        every_word(tmp_path)
+    with pytest.raises(DataError, match="no lines of a word and its numbers"):
+        every_word(write(tmp_path, "once upon a time\nthere was a file\n"))
+
+
+def test_a_row_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "CHUNK", 8)
+    monkeypatch.setattr(streams, "_LONGEST", 64)
+    with pytest.raises(DataError, match="a row of more than 64 bytes"):
+        every_word(write(tmp_path, "a 1\n" + "b" * 200))
+
+
+@pytest.mark.parametrize("chunk", [7, 2**20])
+def test_gzip_and_zip_are_read_like_the_plain_file(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(streams, "CHUNK", chunk)
+    packed = write(tmp_path, gzip.compress(SMALL.encode()), "vectors.txt.gz")
+    archive = tmp_path / "one.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("folder/", "")
+        file.writestr("folder/v.txt", SMALL)
+    for path in (packed, archive, f"{archive}::folder/v.txt"):
+        vectors = every_word(path)
+        assert vectors.words == WORDS
+        np.testing.assert_array_equal(vectors.matrix, NUMBERS)
+
+
+def test_a_member_of_several_must_be_chosen(tmp_path):
+    archive = tmp_path / "two.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("a.txt", "a 1\n")
+        file.writestr("b.txt", "b 2\n")
+    assert every_word(f"{archive}::b.txt").words == ["b"]
+    with pytest.raises(DataError, match=r"several members.*two.zip::a.txt.*b.txt"):
+        every_word(archive)
+    with pytest.raises(DataError, match=r"no member c.txt.*a.txt, b.txt"):
+        every_word(f"{archive}::c.txt")
+    with pytest.raises(DataError, match="is no zip archive"):
+        every_word(f"{write(tmp_path, SMALL)}::a.txt")
+
+
+@pytest.mark.parametrize("cut", [8, 60, 900])
+def test_a_gzip_file_cut_short_keeps_its_whole_rows(tmp_path, cut):
+    rows = [f"word{k} {k}.25 -{k}.5\n" for k in range(500)]
+    packed = gzip.compress("".join(rows).encode())[:-cut]
+    path = write(tmp_path, packed, "v.gz")
+    with pytest.raises(DataError, match="cannot be read further"):
+        every_word(path)
+    vectors = read_vectors(path, set(), first=500, skip_bad=True)
+    assert vectors.skipped == 1
+    assert 0 < len(vectors.words) <= 500
+    want = np.arange(len(vectors.words))
+    np.testing.assert_array_equal(vectors.matrix[:, 0], want + 0.25)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_progress_goes_from_little_to_all(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(streams, "CHUNK", 16)
+    content = SMALL.encode()
+    content = gzip.compress(content) if suffix else content
+    path = write(tmp_path, content, f"v.txt{suffix}")
+    calls = []
+    read_vectors(path, set(), progress=lambda *call: calls.append(call))
+    done, totals = zip(*calls, strict=True)
+    assert len(calls) > 2
+    assert list(done) == sorted(done)
+    assert done[-1] == path.stat().st_size
+    assert set(totals) == {path.stat().st_size}

@@ -1,0 +1,110 @@
+import gzip
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from perron.errors import DataError
+from perron.text.vectors import read as wink
+from perron.text.vectors import read_vectors
+
+# As on npm: after the vector its length and the word's place.
+VECTORS = {
+    "the": [0.5, -1.25, 3e-2, 1.35, 0],
+    'quote"d': [1, 2, 3, 3.7, 1],
+    "é": [4, 5, 6, 8.8, 2],
+    "back\\slash": [7, 8, 9, 13.9, 3],
+    "last": [-1, -2, -3, 3.7, 4],
+}
+
+
+def content(vectors, dimensions=3):
+    return json.dumps(
+        {
+            "precision": 8,
+            "wordIndex": 4,
+            "dimensions": dimensions,
+            "words": list(vectors),
+            "vectors": vectors,
+            "unkVector": [0] * 5,
+        },
+        separators=(",", ":"),
+    )
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "vectors.json"
+    path.write_text(content(VECTORS))
+    return path
+
+
+# From that of the longest entry on, so that one ends behind each letter.
+@pytest.mark.parametrize("chunk", [*range(35, 120), 2**20])
+def test_words_and_numbers_are_read_across_all_chunks(file, monkeypatch, chunk):
+    monkeypatch.setattr(wink, "CHUNK", chunk)
+    vectors = read_vectors(file, set(VECTORS))
+    assert vectors.words == list(VECTORS)
+    expected = np.array([row[:3] for row in VECTORS.values()], np.float32)
+    np.testing.assert_array_equal(vectors.matrix, expected)
+
+
+def test_only_what_is_wanted_is_kept_and_progress_is_told(file):
+    calls = []
+    vectors = read_vectors(
+        file, {"last", "é", "none"}, first=1, progress=lambda *call: calls.append(call)
+    )
+    assert vectors.words == ["the", "é", "last"]
+    assert calls[-1] == (file.stat().st_size,) * 2
+
+
+def test_a_compressed_file_is_read_too(file, tmp_path):
+    packed = tmp_path / "packed.json"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    assert read_vectors(packed, {"last"}).words == ["last"]
+
+
+@pytest.mark.parametrize(
+    "row", [[1, 2], [1, 2, "x", 0, 0], [1, 2, float("nan"), 0, 0], []]
+)
+def test_bad_rows_are_named_or_counted(tmp_path, row):
+    path = tmp_path / "bad.json"
+    path.write_text(content(VECTORS | {"bad": row}))
+    with pytest.raises(DataError, match="the vector of 'bad' is not 3 numbers"):
+        read_vectors(path, {"bad"})
+    vectors = read_vectors(path, {"bad", "the"}, skip_bad=True)
+    assert (vectors.words, vectors.skipped) == (["the"], 1)
+    assert read_vectors(path, {"the"}).words == ["the"]  # nobody asked for it
+
+
+def test_a_file_cut_short_is_told(file):
+    file.write_text(file.read_text()[:150])
+    with pytest.raises(DataError, match="is cut short in the vectors"):
+        read_vectors(file, {"last"})
+
+
+def test_a_word_that_is_no_json_is_told(file):
+    file.write_text(file.read_text().replace('"last":', r'"l\x":'))
+    with pytest.raises(DataError, match="has a word that is no JSON"):
+        read_vectors(file, {"the"})
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "", '{"vectors":{}}'])
+def test_other_json_is_refused(tmp_path, text):
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match="no vectors of winkNLP"):
+        read_vectors(path, {"a"})
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(wink, "CHUNK", 2**16)
+    path = tmp_path / "large.json"
+    numbers = [0.123456] * 100
+    path.write_text(content({f"word{row}": numbers for row in range(8000)}, 100))
+    tracemalloc.start()
+    read_vectors(path, {"word5"})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < path.stat().st_size / 4
