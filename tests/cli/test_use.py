@@ -139,7 +139,7 @@ MISUSE = {
     ("encode", "MODEL", "--file", "b.csv", "--data-format", "x"): (2, "is one of sst"),
     ("predict", "MODEL", "\udcff"): (2, "'\\udcff': is no UTF-8"),
     ("predict", "MODEL", "--file", "-", "--text", "a"): (2, "a text a line: --text"),
-    ("evaluate", "MODEL", "--text", "a"): (2, "--text: is for --data"),
+    ("evaluate", "MODEL", "--text", "a"): (2, "--text needs --data"),
     ("evaluate", "MODEL", "--part", "all"): (2, "--part all: is one of train, dev"),
     ("info", "nowhere"): (1, "nowhere"),
     ("predict",): (2, "Missing argument"),

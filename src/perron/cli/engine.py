@@ -8,57 +8,55 @@ from typing import Annotated, Literal
 
 import typer
 
+from perron.cli.options import CorpusOptions
 from perron.errors import SettingsError
 
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="ray: a Parquet file, or a folder of them, through several workers to "
-        "the folder --out. Run again, it goes on where it was stopped or killed.",
-        rich_help_panel="Corpora",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Processes, each with a model [one for each processor].",
-        rich_help_panel="Corpora",
-    ),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="A Ray cluster, whose machines all see MODEL, --file and --out under "
-        "the same names [RAY_ADDRESS, or this machine].",
-        rich_help_panel="Corpora",
-    ),
-]
-PieceRows = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Rows that are computed and written as one part, at most.",
-        rich_help_panel="Corpora",
-    ),
-]
-Prefix = Annotated[
-    str | None,
-    typer.Option(
-        help="Put before the names of new columns.", rich_help_panel="Corpora"
-    ),
-]
+_PANEL = "Corpora"
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The options that are for an engine alone, as they were typed."""
+    """Options that only an engine uses."""
 
-    engine: str | None
-    workers: int | None
-    address: str | None
-    piece_rows: int | None
-    prefix: str | None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="ray: process a Parquet file, or a folder of them, with several "
+            "workers, and write to the folder --out. Run again, it resumes where it "
+            "was stopped or killed.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes, each with a model. Defaults to one per processor.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="A Ray cluster, whose machines all see MODEL, --file and --out under "
+            "the same names. Defaults to RAY_ADDRESS, or to this machine.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    piece_rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Maximum number of rows that are computed and written as one part.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            help="Prefix of the names of new columns.", rich_help_panel=_PANEL
+        ),
+    ] = None
 
     def is_asked_for(self) -> bool:
         """Return if there is an engine; without, refuse the options for one."""
@@ -75,40 +73,33 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class CorpusJob:
-    """What is computed of which files, as it was typed."""
+    """What is computed, from which files."""
 
-    model: Path
     task: Literal["predict", "encode"]
-    texts: list[str] | None
-    file: str | None
-    text: str | None
-    text_pair: str | None
-    data_format: str | None
-    tokenised: bool
-    format: str | None
-    out: Path | None
-    skip_bad: bool
+    corpus: CorpusOptions
+    text_pair: str | None = None
 
     def places(self) -> tuple[Path, Path]:
         """Return what is read and where parts go; refuse what is no corpus."""
-        if self.texts:
-            raise SettingsError("--engine ray: takes no texts, but --file")
-        if self.file in (None, "-"):
+        corpus = self.corpus
+        if corpus.texts:
+            raise SettingsError("--engine ray takes no texts. Use --file.")
+        if corpus.file in (None, "-"):
             raise SettingsError(
-                "--engine ray: needs --file, a Parquet file or a folder of them"
+                "--engine ray needs --file, a Parquet file or a folder of them"
             )
         for option in ("data_format", "format"):
-            if getattr(self, option) not in (None, "parquet"):
+            if getattr(corpus, option) not in (None, "parquet"):
                 name = option.replace("_", "-")
                 raise SettingsError(
-                    f"--{name} {getattr(self, option)}: --engine ray reads and writes "
-                    "Parquet"
+                    f"--{name} {getattr(corpus, option)}: --engine ray reads and "
+                    "writes Parquet"
                 )
-        if self.out is None or str(self.out) == "-":
-            raise SettingsError("--engine ray: needs --out, a folder for the parts")
-        if self.out.exists() and not self.out.is_dir():
-            raise SettingsError(f"--out {self.out}: is a file; name a folder")
-        return Path(str(self.file)), self.out
+        if corpus.out is None or str(corpus.out) == "-":
+            raise SettingsError("--engine ray needs --out, a folder for the parts")
+        if corpus.out.exists() and not corpus.out.is_dir():
+            raise SettingsError(f"--out {corpus.out}: is a file. Name a folder.")
+        return Path(str(corpus.file)), corpus.out
 
     def run(self, options: EngineOptions) -> None:
         """Compute it all, and say what came of it."""
@@ -125,11 +116,11 @@ class CorpusJob:
                 f"--engine ray needs {missing}: pip install 'perron[ray]'"
             ) from error
         mapper = TextMapper(
-            self.model,
+            self.corpus.model,
             self.task,
-            self.text or "text",
+            self.corpus.text or "text",
             self.text_pair,
-            tokenised=self.tokenised,
+            tokenised=self.corpus.tokenised,
             prefix=options.prefix or "",
         )
         # Ray tells on standard output what it does about workers that died.
@@ -145,7 +136,7 @@ class CorpusJob:
                 workers=options.workers,
                 address=options.address,
                 piece_rows=options.piece_rows,
-                skip_bad=self.skip_bad,
+                skip_bad=self.corpus.skip_bad,
                 watch=told,
             )
         told.end(outcome, out)

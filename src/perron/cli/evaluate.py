@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from perron.cli import options
 from perron.cli.console import results
+from perron.cli.options import DataOptions, Json, Model, with_options
 from perron.errors import SettingsError
 
 
+@with_options(DataOptions)
 def evaluate(
-    model: options.Model,
-    data: options.Data = None,
+    model: Model,
+    options: DataOptions,
     part: Annotated[
         str,
         typer.Option(
@@ -22,14 +23,7 @@ def evaluate(
             "hub:NAME, the split."
         ),
     ] = "test",
-    data_format: options.DataFormat = None,
-    text: options.Text = None,
-    text_pair: options.TextPair = None,
-    label: options.Label = None,
-    tokenised: options.Tokenised = False,
-    data_dir: options.DataDir = None,
-    skip_bad: options.SkipBad = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Test a model: accuracy, loss, and precision, recall and F1 of each class.
 
@@ -45,28 +39,19 @@ def evaluate(
     """
     import sklearn.metrics
 
-    from perron.cli.choose import Asked, check_options, data_table
+    from perron.cli.choose import data_table
     from perron.pipeline import load
     from perron.training.evaluate import evaluate as run_evaluation
     from perron.training.evaluate import held_out_examples, other_examples
     from perron.training.graph_measures import measure_graphs
 
-    asked = Asked(
-        recipe=None,
-        data=data,
-        data_format=data_format,
-        text=text,
-        text_pair=text_pair,
-        label=label,
-        tokenised=tokenised,
-    )
-    check_options(asked)
+    options.check()
     pipeline = load(model)
-    if data is None:
-        examples = held_out_examples(pipeline, model, part, data_dir)
+    if options.data is None:
+        examples = held_out_examples(pipeline, model, part, options.data_dir)
     else:
-        table = data_table(asked) | {"skip_bad": skip_bad}
-        examples = other_examples(pipeline, table, part, data_dir)
+        table = data_table(options) | {"skip_bad": options.skip_bad}
+        examples = other_examples(pipeline, table, part, options.data_dir)
     if not len(examples):
         raise SettingsError("there is nothing to test on")
     found = run_evaluation(pipeline.model, examples)

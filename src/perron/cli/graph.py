@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from perron.cli import options
 from perron.cli.console import results, say
 from perron.cli.io import refuse_dash
-from perron.cli.predict import File, Out, Texts
+from perron.cli.options import TextOptions, TextPair, with_options
 from perron.errors import SettingsError
 from perron.explain import Explanation
 from perron.files import write_whole
@@ -119,39 +118,37 @@ def _print(rows: Rows, console: Console, head: int | None) -> None:
 
 With = Annotated[
     list[Path] | None,
-    typer.Option("--with", metavar="MODEL", help="Another model beside; repeatable."),
+    typer.Option(
+        "--with", metavar="MODEL", help="Another model to compare with; repeatable."
+    ),
 ]
 
 
+@with_options(TextOptions)
 def graph(
-    model: options.Model,
-    texts: Texts = None,
+    options: TextOptions,
     pair: Annotated[
         str | None, typer.Option(help="The second text, for a pair model.")
     ] = None,
     with_: With = None,
-    file: File = None,
-    text: options.Text = None,
-    text_pair: options.TextPair = None,
-    data_format: options.DataFormat = None,
-    tokenised: options.Tokenised = False,
+    text_pair: TextPair = None,
     limit: Annotated[
-        int, typer.Option(min=1, help="Show so many texts; say if there are more.")
+        int, typer.Option(min=1, help="Maximum number of texts to show.")
     ] = 100,
     head: Annotated[
         int | None,
-        typer.Option(min=0, help="One head, from 0, instead of the mean of all."),
+        typer.Option(
+            min=0, help="Number of one head, from 0. Defaults to the mean of all."
+        ),
     ] = None,
     format: Annotated[
         str | None,
         typer.Option(
             "--format",
-            help="terminal, html, svg, png, json or graphml; what --out's name tells "
-            "if not given.",
+            help="terminal, html, svg, png, json or graphml. Defaults to the one of "
+            "--out's extension.",
         ),
     ] = None,
-    out: Out = None,
-    skip_bad: options.SkipBad = False,
 ) -> None:
     """Show what the words of a text weigh, and the graph that it comes from.
 
@@ -171,19 +168,26 @@ def graph(
     """
     from perron.cli.io import Source, as_format
 
-    chosen = check_output(format, out, head)
-    models = _load([model, *(with_ or ())], tokenised)
+    chosen = check_output(format, options.out, head)
+    models = _load([options.model, *(with_ or ())], options.tokenised)
     is_pair = models[0].word_ids.kind == "pair"
-    typed = list(texts or ())
+    typed = list(options.texts or ())
     if pair is not None:
         if not is_pair:
-            raise SettingsError(f"--pair: {model} is for single texts")
+            raise SettingsError(f"--pair: {options.model} is for single texts")
         if len(typed) != 1:
             raise SettingsError("--pair: goes with one text")
         typed.append(pair)
-    source = Source(typed, file, text, text_pair, is_pair, as_format(data_format))
-    rows = _explained(source, models, limit, skip_bad)
-    write(rows, chosen, out, head)
+    source = Source(
+        typed,
+        options.file,
+        options.text,
+        text_pair,
+        is_pair,
+        as_format(options.data_format),
+    )
+    rows = _explained(source, models, limit, options.skip_bad)
+    write(rows, chosen, options.out, head)
 
 
 def _load(folders: Sequence[Path], tokenised: bool) -> list["Pipeline"]:

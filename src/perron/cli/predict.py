@@ -1,46 +1,13 @@
 """``perron predict`` and ``perron encode``."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from perron.cli import engine as corpora
-from perron.cli import options
 from perron.cli.console import results
-
-Texts = Annotated[
-    list[str] | None, typer.Argument(help="Texts; without, --file or standard input.")
-]
-File = Annotated[
-    str | None,
-    typer.Option(
-        help="CSV, TSV, JSON lines, Parquet, or plain text with a text a line; - is "
-        "standard input."
-    ),
-]
-Out = Annotated[Path | None, typer.Option(help="File to write [standard output].")]
-OutFormat = Annotated[
-    str | None, typer.Option("--format", help="jsonl, csv or parquet.")
-]
+from perron.cli.engine import CorpusJob, EngineOptions
+from perron.cli.options import CorpusOptions, TextPair, with_options
 
 
+@with_options(CorpusOptions, EngineOptions)
 def predict(
-    model: options.Model,
-    texts: Texts = None,
-    file: File = None,
-    text: options.Text = None,
-    text_pair: options.TextPair = None,
-    data_format: options.DataFormat = None,
-    tokenised: options.Tokenised = False,
-    format: OutFormat = None,
-    out: Out = None,
-    skip_bad: options.SkipBad = False,
-    engine: corpora.Engine = None,
-    workers: corpora.Workers = None,
-    address: corpora.Address = None,
-    piece_rows: corpora.PieceRows = None,
-    prefix: corpora.Prefix = None,
+    corpus: CorpusOptions, engine: EngineOptions, text_pair: TextPair = None
 ) -> None:
     """Classify texts: the label and the probability of each class.
 
@@ -60,30 +27,24 @@ def predict(
 
         perron predict runs/demo --engine ray --file corpus --out labels --workers 8
     """
-    chosen = corpora.EngineOptions(engine, workers, address, piece_rows, prefix)
-    if chosen.is_asked_for():
-        corpora.CorpusJob(
-            model=model,
-            task="predict",
-            texts=texts,
-            file=file,
-            text=text,
-            text_pair=text_pair,
-            data_format=data_format,
-            tokenised=tokenised,
-            format=format,
-            out=out,
-            skip_bad=skip_bad,
-        ).run(chosen)
+    if engine.is_asked_for():
+        CorpusJob("predict", corpus, text_pair).run(engine)
         return
 
     from perron.cli.io import Inputs, Source, as_format, load_for, stream
     from perron.text.formats.rows import BadRows
 
-    loaded = load_for(model, tokenised)
+    loaded = load_for(corpus.model, corpus.tokenised)
     is_pair = loaded.word_ids.kind == "pair"
-    source = Source(texts or (), file, text, text_pair, is_pair, as_format(data_format))
-    if texts and format is None and out is None:
+    source = Source(
+        corpus.texts or (),
+        corpus.file,
+        corpus.text,
+        text_pair,
+        is_pair,
+        as_format(corpus.data_format),
+    )
+    if corpus.texts and corpus.format is None and corpus.out is None:
         for chunk in source.chunks(BadRows()):
             probabilities = loaded.predict_proba(chunk.texts, chunk.pairs)
             for shown, row in zip(chunk.shown(), probabilities, strict=True):
@@ -102,25 +63,11 @@ def predict(
             row["probabilities"] = dict(zip(loaded.labels, shares, strict=True))
         return told
 
-    stream(source, rows, "predicting", out, format, skip_bad)
+    stream(source, rows, "predicting", corpus.out, corpus.format, corpus.skip_bad)
 
 
-def encode(
-    model: options.Model,
-    texts: Texts = None,
-    file: File = None,
-    text: options.Text = None,
-    data_format: options.DataFormat = None,
-    tokenised: options.Tokenised = False,
-    format: OutFormat = None,
-    out: Out = None,
-    skip_bad: options.SkipBad = False,
-    engine: corpora.Engine = None,
-    workers: corpora.Workers = None,
-    address: corpora.Address = None,
-    piece_rows: corpora.PieceRows = None,
-    prefix: corpora.Prefix = None,
-) -> None:
+@with_options(CorpusOptions, EngineOptions)
+def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
     """Turn texts into vectors: what the model pools, before its classifier.
 
     Files of any size: they are read and written piece by piece. Rows come in the order
@@ -134,26 +81,13 @@ def encode(
 
         perron encode runs/demo --engine ray --file corpus --out vectors --workers 8
     """
-    chosen = corpora.EngineOptions(engine, workers, address, piece_rows, prefix)
-    if chosen.is_asked_for():
-        corpora.CorpusJob(
-            model=model,
-            task="encode",
-            texts=texts,
-            file=file,
-            text=text,
-            text_pair=None,
-            data_format=data_format,
-            tokenised=tokenised,
-            format=format,
-            out=out,
-            skip_bad=skip_bad,
-        ).run(chosen)
+    if engine.is_asked_for():
+        CorpusJob("encode", corpus).run(engine)
         return
 
     from perron.cli.io import Inputs, Source, as_format, load_for, stream
 
-    loaded = load_for(model, tokenised)
+    loaded = load_for(corpus.model, corpus.tokenised)
 
     def rows(chunk: Inputs) -> list[dict[str, object]]:
         vectors = loaded.encode(chunk.texts).tolist()
@@ -162,5 +96,12 @@ def encode(
             for shown, vector in zip(chunk.texts, vectors, strict=True)
         ]
 
-    source = Source(texts or (), file, text, None, False, as_format(data_format))
-    stream(source, rows, "encoding", out, format, skip_bad)
+    source = Source(
+        corpus.texts or (),
+        corpus.file,
+        corpus.text,
+        None,
+        False,
+        as_format(corpus.data_format),
+    )
+    stream(source, rows, "encoding", corpus.out, corpus.format, corpus.skip_bad)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perron.cli import options
 from perron.cli.console import is_first, results, say
+from perron.cli.options import Quiet, TrainOptions, with_options
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -39,40 +39,20 @@ def tell_prepared(prepared: "Prepared") -> None:
     )
 
 
+@with_options(TrainOptions)
 def train(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            help="sst1, sst2, yelp2013, yelp2014, imdb, snli, sick, imdb-25k, demo; "
-            "a file."
-        ),
-    ] = None,
-    data: options.Data = None,
-    dev_data: Annotated[str | None, typer.Option(help="As --data, for dev.")] = None,
-    test_data: Annotated[str | None, typer.Option(help="As --data, for test.")] = None,
-    data_format: options.DataFormat = None,
-    text: options.Text = None,
-    text_pair: options.TextPair = None,
-    label: options.Label = None,
-    split: options.Split = None,
-    documents: options.Documents = False,
-    tokenised: options.Tokenised = False,
-    data_dir: options.DataDir = None,
-    vectors: options.Vectors = None,
-    encoder: options.Encoder = None,
+    options: TrainOptions,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run [runs/RECIPE].")
+        Path | None, typer.Option(help="Folder of the run. Defaults to runs/RECIPE.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where the run in --out stopped.")
+        bool, typer.Option("--resume", help="Resume the run in --out.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
-    set_: options.Set = None,
-    skip_bad: options.SkipBad = False,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write its files too.")
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")
     ] = False,
-    quiet: options.Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model, and save the best epoch's in a folder.
 
@@ -90,43 +70,26 @@ def train(
 
         perron train --resume --out runs/reviews
     """
-    from perron.cli.choose import Asked, choose_recipe
+    from perron.cli.choose import choose_recipe
     from perron.cli.progress import ReadingBar, TrainingBar
     from perron.training.callbacks import TensorBoard, Watcher
     from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
     from perron.training.stopping import Stopped
 
-    asked = Asked(
-        recipe=recipe,
-        data=data,
-        data_format=data_format,
-        dev_data=dev_data,
-        test_data=test_data,
-        text=text,
-        text_pair=text_pair,
-        label=label,
-        split=split,
-        documents=documents,
-        tokenised=tokenised,
-        skip_bad=skip_bad,
-        vectors=vectors,
-        encoder=encoder,
-        seed=seed,
-        overrides=set_ or (),
-        data_dir=data_dir,
-    )
-    if resume and recipe is None and data is None:
+    if resume and options.recipe is None and options.data is None:
         if out is None:
-            raise SettingsError("--resume: say which run, with --out FOLDER")
-        if asked != Asked(recipe=None):
             raise SettingsError(
-                "--resume goes on with the settings of the run: leave out all others"
+                "--resume needs the folder of the run. Add --out FOLDER."
+            )
+        if options != TrainOptions() or seed is not None:
+            raise SettingsError(
+                "--resume uses the settings of the run. Leave out all other options."
             )
         chosen = read_settings(out)
     else:
-        chosen = choose_recipe(asked)
-    folder = out or Path("runs") / asked.name
+        chosen = choose_recipe(options, seed)
+    folder = out or Path("runs") / options.name
     watchers: list[Watcher] = [] if quiet else [TrainingBar(chosen.training)]
     if tensorboard and is_first():
         folder.mkdir(parents=True, exist_ok=True)
