@@ -8,9 +8,9 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from chromium import quiet_tab
 from mkdocstrings import Inventory
-from pages import ROOT
+from perron_tests.chromium import quiet_tab
+from perron_tests.pages import ROOT
 
 # Packages whose names are for the rest of Perron only.
 INTERNAL = {"perron.text.formats"}

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, has_code
+from perron_tests import environment
+from perron_tests.pages import PAGES, ROOT, has_code
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,12 @@ def test_the_code_on_a_page_runs(page, folder):
     """See pages.py for what is run and how a block is excused."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("run_page.py"), page],
+        [sys.executable, "-m", "perron_tests.run_page", page],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
-        env=os.environ | {"PATH": path},
+        env=environment(PATH=path),
         start_new_session=True,
     )
     try:

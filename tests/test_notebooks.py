@@ -4,7 +4,7 @@ import re
 
 import nbformat
 import pytest
-from pages import ROOT
+from perron_tests.pages import ROOT
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

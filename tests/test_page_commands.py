@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 import typer
-from pages import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, commands_of
+from perron_tests.pages import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, commands_of
 
 from perron.cli.app import app
 from perron.training import read_recipe, recipe_names, recipe_table
@@ -21,7 +21,7 @@ EXCUSES = {
     ],
     "docs/training.md": ["a synopsis"],
     "docs/tutorials/own_model.md": [
-        "compiles for a minute; tests/plain/compile_pools.py does the same"
+        "compiles for a minute; a test does the same (compile_pools.py)"
     ],
     "docs/tutorials/sentence_embeddings.md": [
         "two more processes that import everything; the tests do it"

@@ -3,7 +3,7 @@
 import importlib.util
 
 import pytest
-from pages import ROOT
+from perron_tests.pages import ROOT
 
 from perron.experiments.records import read_records
 from perron.reproduction.accuracy_tables import CLASSIFICATION, ENTAILMENT

@@ -1,8 +1,7 @@
 import json
 
 import pytest
-from cli.conftest import TINY
-from training.tiny import write_texts
+from perron_tests.training import TINY, write_texts
 
 from perron.cli.compare import split_names
 from perron.errors import SettingsError

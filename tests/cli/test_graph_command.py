@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import networkx
 import pytest
-from pipeline.trained import small_pipeline
+from perron_tests.pipelines import small_pipeline
 
 import perron as library
 from perron.explain import Explanation

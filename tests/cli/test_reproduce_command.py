@@ -3,7 +3,7 @@ import shutil
 import xml.etree.ElementTree as ET
 
 import pytest
-from reproduction.small_data import (
+from perron_tests.paper_data import (
     TINY,
     write_packaged,
     write_sick,

@@ -1,4 +1,4 @@
-"""`perron serve` before it serves; tests/web has the rest."""
+"""`perron serve` before it serves; tests/serve has the rest."""
 
 import inspect
 import sys

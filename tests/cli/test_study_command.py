@@ -6,7 +6,7 @@ import sys
 import psutil
 import pytest
 import tomli_w
-from cli.conftest import TINY
+from perron_tests.training import TINY
 
 from perron.cli.workers import _without_workers
 

@@ -7,8 +7,8 @@ import time
 import tomllib
 
 import pytest
-from cli.conftest import TINY
-from tiny_bert import write_tiny_bert
+from perron_tests.tiny_bert import write_tiny_bert
+from perron_tests.training import TINY
 
 from perron.cli import main
 from perron.training.recipe import recipe_names

@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli.conftest import TINY
-from training.tiny import write_texts
+from perron_tests.training import TINY, write_texts
 
 import perron as library
 

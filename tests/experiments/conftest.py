@@ -1,7 +1,6 @@
 import pytest
 import tomli_w
-from training.conftest import _surroundings  # noqa: F401
-from training.tiny import tiny_table, write_texts
+from perron_tests.training import tiny_table, write_texts
 
 from perron.experiments import Study, read_study
 

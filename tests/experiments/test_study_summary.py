@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from perron_tests.studies import record
 
 from perron.errors import DataError
-from perron.experiments.records import Record
 from perron.experiments.report import (
     _p_value,
     csv_rows,
@@ -13,29 +13,6 @@ from perron.experiments.report import (
     summarise,
 )
 from perron.experiments.study import Study
-
-
-def record(variant, point, seed, dev, right, graphs=(), tested="a"):
-    right = np.asarray(right, bool)
-    return Record(
-        command=f"perron train x --set {variant}",
-        variant=variant,
-        point=point,
-        seed=seed,
-        commit="abc",
-        data="0123",
-        dev=dev,
-        test=float(right.mean()),
-        epochs=3,
-        best_epoch=1,
-        parameters=1234,
-        epoch_seconds=1.5,
-        graphs=graphs,
-        tested=tested,
-        right=np.packbits(right).tobytes().hex(),
-        tests=len(right),
-    )
-
 
 STUDY = Study(
     title="x",

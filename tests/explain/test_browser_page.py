@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from chromium import arcs, faults_of, quiet_tab
-from pipeline.trained import small_pipeline
+from perron_tests.chromium import arcs, faults_of, quiet_tab
+from perron_tests.pipelines import small_pipeline
 
 from perron.explain.page import framed, page
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from explain.made import document, graph, pair, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from perron_tests.explanations import document, graph, pair, text
 
 from perron.explain import Graph, Head
 from perron.explain.flow import check_head, flows, incoming, outgoing, shares, strongest

@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 import networkx
 import numpy as np
 import pytest
-from explain.made import EVERY, document, pair, plans, text
 from hypothesis import given, settings
-from pipeline.trained import small_pipeline
+from perron_tests.explanations import EVERY, document, pair, plans, text
+from perron_tests.pipelines import small_pipeline
 
 from perron.explain import Graph, Head
 from perron.explain.network import to_graphml, to_networkx

@@ -1,5 +1,5 @@
 import pytest
-from explain.made import EVERY, PROSE, document, pair, text
+from perron_tests.explanations import EVERY, PROSE, document, pair, text
 
 from perron.explain.colours import DARK, LIGHT, STEPS
 from perron.explain.flow import strongest

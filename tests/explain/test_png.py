@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from explain.made import EVERY, PROSE, pair, text
+from perron_tests.explanations import EVERY, PROSE, pair, text
 from PIL import Image
 
 from perron.errors import DataError

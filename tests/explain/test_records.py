@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from models.small import AGGREGATORS, LABELS
-from pipeline.trained import OTHERS, TEXTS, arguments, small_pipeline
+from perron_tests.models import AGGREGATORS, LABELS
+from perron_tests.pipelines import OTHERS, TEXTS, arguments, small_pipeline
 
 from perron.explain import Source, explain
 from perron.explain.flow import shares

@@ -3,9 +3,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from chromium import faults_of, quiet_tab
-from explain.made import EVERY, HARD, PROSE, pair, plans, text
 from hypothesis import given, settings
+from perron_tests.chromium import faults_of, quiet_tab
+from perron_tests.explanations import EVERY, HARD, PROSE, pair, plans, text
 
 from perron.explain.svg import svg
 

@@ -1,8 +1,8 @@
 from io import StringIO
 
 import pytest
-from explain.made import EVERY, document, pair, plans, text
 from hypothesis import given, settings
+from perron_tests.explanations import EVERY, document, pair, plans, text
 from rich.console import Console
 
 from perron.explain import Graph, Head

@@ -2,11 +2,11 @@ import json
 
 import numpy as np
 import pytest
-from explain.made import document, pair, plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models.small import AGGREGATORS
-from pipeline.trained import OTHERS, TEXTS, small_pipeline
+from perron_tests.explanations import document, pair, plans
+from perron_tests.models import AGGREGATORS
+from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
 
 from perron.errors import DataError
 from perron.explain import Explanation

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from integrations.corpus_files import check_result, save_model, write_corpus
+from perron_tests.corpora import check_result, save_model, write_corpus
 
 pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = pytest.mark.slow

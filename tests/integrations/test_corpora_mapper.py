@@ -11,7 +11,7 @@ import pytest
 import torch
 from datasets import Dataset
 from datasets.fingerprint import Hasher
-from pipeline.trained import OTHERS, TEXTS, small_pipeline
+from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
 
 import perron
 from perron.errors import DataError, SettingsError

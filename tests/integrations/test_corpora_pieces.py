@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from integrations.corpus_files import check_result, save_model, write_corpus
+from perron_tests.corpora import check_result, save_model, write_corpus
 
 from perron.errors import DataError, SettingsError
 from perron.integrations.corpora import TextMapper, worker

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from integrations.corpus_files import check_result, save_model, write_corpus
+from perron_tests.corpora import check_result, save_model, write_corpus
 
 import perron
 from perron.cli.app import run as run_command

@@ -5,8 +5,8 @@ import shutil
 import sys
 
 import pytest
-from integrations.corpus_files import save_model
-from pipeline.trained import TEXTS
+from perron_tests.corpora import save_model
+from perron_tests.pipelines import TEXTS
 
 import perron
 

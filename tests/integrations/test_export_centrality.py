@@ -6,8 +6,8 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
-from solver.graphs import softmax_edges
-from solver.reference import nearly_decomposable, stationary_in_80_digits
+from perron_tests.graphs import softmax_edges
+from perron_tests.reference import nearly_decomposable, stationary_in_80_digits
 
 from perron import stationary
 from perron.integrations.export.operators import DOMAIN, functions

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from plain import run_plain
+from perron_tests.plain import run_plain
 from torch import nn
 
 from perron.layers.lstm import OneWayLSTM, lstm_op

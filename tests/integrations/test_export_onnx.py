@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from integrations.exports import onnx_difference, run_folder
-from models.small import AGGREGATORS, ENCODERS, KINDS, small_model
-from pipeline.trained import OTHERS, TEXTS, small_pipeline
+from perron_tests.exports import onnx_difference, run_folder
+from perron_tests.models import AGGREGATORS, ENCODERS, KINDS, small_model
+from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
 
 from perron import PowerSettings
 from perron.errors import DataError

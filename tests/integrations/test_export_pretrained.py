@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from integrations.exports import run_folder
-from tiny_bert import write_tiny_bert
-from training.tiny import tiny_table, write_texts
+from perron_tests.exports import run_folder
+from perron_tests.tiny_bert import write_tiny_bert
+from perron_tests.training import tiny_table, write_texts
 
 from perron import Pipeline
 from perron.integrations.export import export_onnx

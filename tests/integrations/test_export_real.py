@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from integrations.exports import run_folder
-from models.small import small_config
+from perron_tests.exports import run_folder
+from perron_tests.models import small_config
 
 from perron import Pipeline
 from perron.integrations.export import export_onnx

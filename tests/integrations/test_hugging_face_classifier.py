@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from models.small import AGGREGATORS
-from tiny_bert import write_tiny_bert
-from training.tiny import BAD, GOOD
+from perron_tests.models import AGGREGATORS
+from perron_tests.tiny_bert import write_tiny_bert
+from perron_tests.training import BAD, GOOD
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,

@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from integrations.rows_as_texts import SMALL, RowClassifier, RowVectorizer
+from perron_tests.rows_as_texts import SMALL, RowClassifier, RowVectorizer
 from sklearn.exceptions import SkipTestWarning
 from sklearn.utils.estimator_checks import (
     check_estimator,

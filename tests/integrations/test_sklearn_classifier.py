@@ -3,8 +3,8 @@ import copy
 import numpy as np
 import pytest
 import torch
-from integrations.opinions import QUICK, opinions
-from pipeline.trained import small_pipeline
+from perron_tests.opinions import QUICK, opinions
+from perron_tests.pipelines import small_pipeline
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from integrations.opinions import QUICK, opinions
+from perron_tests.opinions import QUICK, opinions
 from sklearn.base import clone
 
 from perron.integrations.scikit_learn import base, learning

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from integrations.opinions import QUICK, opinions
+from perron_tests.opinions import QUICK, opinions
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 

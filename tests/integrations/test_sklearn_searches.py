@@ -5,8 +5,8 @@ from operator import methodcaller
 
 import numpy as np
 import pytest
-from integrations.opinions import QUICK, opinions
 from joblib import Parallel, delayed
+from perron_tests.opinions import QUICK, opinions
 from sklearn.base import clone
 from sklearn.ensemble import VotingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer

@@ -7,7 +7,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from integrations.opinions import QUICK, opinions
+from perron_tests.opinions import QUICK, opinions
 
 from perron.sklearn import CentralityClassifier, CentralityVectorizer
 

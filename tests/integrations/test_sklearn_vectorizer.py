@@ -1,8 +1,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from integrations.opinions import QUICK, opinions
-from pipeline.trained import small_pipeline
+from perron_tests.opinions import QUICK, opinions
+from perron_tests.pipelines import small_pipeline
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError

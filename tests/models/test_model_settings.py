@@ -1,7 +1,7 @@
 import inspect
 
 import pytest
-from models.small import KINDS, LABELS, small_config
+from perron_tests.models import KINDS, LABELS, small_config
 from pydantic import ValidationError
 
 from perron.layers import ClassifierHead, WordEmbedding

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from models.small import (
+from perron_tests.models import (
     AGGREGATORS,
     ENCODERS,
     KINDS,

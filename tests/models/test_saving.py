@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from models.small import (
+from perron_tests.models import (
     AGGREGATORS,
     ENCODERS,
     KINDS,

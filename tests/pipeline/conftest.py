@@ -1,6 +1,5 @@
 import pytest
-from layers.threads import one_thread  # noqa: F401
-from pipeline.trained import small_pipeline
+from perron_tests.pipelines import small_pipeline
 
 
 @pytest.fixture(params=["text", "document", "pair"])

@@ -1,6 +1,6 @@
 import pytest
 from huggingface_hub import ModelCard
-from models.small import small_config
+from perron_tests.models import small_config
 
 from perron.model_card import Score, model_card
 from perron.models import ModelConfig, ModelSettings

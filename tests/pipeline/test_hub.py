@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from pipeline.small_hub import small_hub
-from pipeline.trained import small_pipeline
+from perron_tests.hub import small_hub
+from perron_tests.pipelines import small_pipeline
 
 import perron
 from perron import Pipeline

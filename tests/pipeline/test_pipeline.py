@@ -2,13 +2,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from models.small import AGGREGATORS, LABELS
-from pipeline.trained import OTHERS, TEXTS, WORDS, arguments, small_pipeline
+from perron_tests import environment
+from perron_tests.models import AGGREGATORS, LABELS
+from perron_tests.pipelines import OTHERS, TEXTS, WORDS, arguments, small_pipeline
 
 import perron
 from perron import pipeline as module
@@ -226,7 +226,7 @@ class TestRefusals:
         }
         code = (
             "import numpy as np\n"
-            "from pipeline.trained import small_pipeline\n"
+            "from perron_tests.pipelines import small_pipeline\n"
             "text, pair = small_pipeline('text'), small_pipeline('pair')\n"
         ) + "".join(
             f"try:\n    {call}\n    print('accepted')\n"
@@ -237,7 +237,7 @@ class TestRefusals:
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            cwd=Path(__file__).parents[1],
+            env=environment(),
         )
         assert run.stdout.splitlines() == list(cases.values()), run.stderr
 

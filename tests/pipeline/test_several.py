@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline.trained import small_pipeline
+from perron_tests.pipelines import small_pipeline
 
 from perron.errors import DataError, SettingsError
 from perron.pipeline import load_all, names_of

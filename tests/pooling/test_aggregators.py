@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from plain import run_plain
+from perron_tests.plain import run_plain
 
 from perron import (
     CentralityPool,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from models.small import AGGREGATORS, batches, small_config, small_model
-from solver.reference import stationary_by_eig
+from perron_tests.models import AGGREGATORS, batches, small_config, small_model
+from perron_tests.reference import stationary_by_eig
 from torch.autograd import gradcheck
 
 from perron import CentralityPool, PowerSettings

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from solver.reference import stationary_by_eig
+from perron_tests.reference import stationary_by_eig
 from torch.autograd import gradcheck
 
 from perron import CentralityPool

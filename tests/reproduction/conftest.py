@@ -1,6 +1,5 @@
 import pytest
-from reproduction.small_data import TINY, write_snli, write_sst
-from training.conftest import _surroundings  # noqa: F401
+from perron_tests.paper_data import TINY, write_snli, write_sst
 
 from perron.reproduction.work import Work
 

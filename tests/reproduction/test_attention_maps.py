@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from reproduction.small_data import write_stsb
+from perron_tests.paper_data import write_stsb
 
 from perron.errors import DataError
 from perron.reproduction import attention_maps as target

@@ -3,8 +3,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 import torch
-from reproduction.small_data import TINY, write_sst
-from solver.reference import stationary_by_eig
+from perron_tests.paper_data import TINY, write_sst
+from perron_tests.reference import stationary_by_eig
 
 from perron.reproduction import convergence as module
 from perron.reproduction.convergence import COLUMNS, convergence, count_steps

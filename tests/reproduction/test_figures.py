@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reproduction.small_data import TINY
+from perron_tests.paper_data import TINY
 
 from perron.errors import PerronError
 from perron.files import locked

@@ -2,7 +2,7 @@ import csv
 from dataclasses import replace
 
 import pytest
-from experiments.test_study_summary import record
+from perron_tests.studies import record
 
 from perron.experiments import read_study
 from perron.experiments.records import source_version, write_records

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from reproduction.small_data import TINY, write_sst, write_stars
+from perron_tests.paper_data import TINY, write_sst, write_stars
 
 from perron.errors import DataError
 from perron.experiments.runner import Trial

@@ -1,10 +1,8 @@
 from contextlib import ExitStack, closing
 
 import pytest
-from layers.threads import one_thread  # noqa: F401
-from pipeline.trained import small_pipeline
-from serve.asking import Client
-from serve.browser import expect, models, server, tab  # noqa: F401
+from perron_tests.clients import Client
+from perron_tests.pipelines import small_pipeline
 
 from perron.serve import Limits, create_app
 

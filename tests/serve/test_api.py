@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from pipeline.trained import OTHERS, TEXTS
-from serve.asking import error_of
+from perron_tests.clients import error_of
+from perron_tests.pipelines import OTHERS, TEXTS
 
 import perron
 from perron import Pipeline

@@ -4,8 +4,8 @@ import re
 from copy import copy
 
 import pytest
-from chromium import faults_of
-from serve.browser import (
+from perron_tests.chromium import faults_of
+from perron_tests.viewer import (
     NARROW,
     OTHER,
     REFUSED,

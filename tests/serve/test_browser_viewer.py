@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from chromium import arcs
-from serve.browser import (
+from perron_tests.chromium import arcs
+from perron_tests.viewer import (
     DOCUMENT,
     EXPLAIN,
     NARROW,

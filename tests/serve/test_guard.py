@@ -3,7 +3,7 @@
 from contextlib import closing
 
 import pytest
-from serve.asking import Client, error_of
+from perron_tests.clients import Client, error_of
 
 from perron.serve import create_app
 

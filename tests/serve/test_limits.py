@@ -5,8 +5,8 @@ import json
 import threading
 
 import pytest
-from pipeline.trained import small_pipeline
-from serve.asking import error_of
+from perron_tests.clients import error_of
+from perron_tests.pipelines import small_pipeline
 
 from perron import Pipeline
 from perron.serve import Limits

@@ -6,10 +6,10 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
-from pipeline.trained import small_pipeline
+from perron_tests.clients import Client
+from perron_tests.pipelines import small_pipeline
 from pydantic import TypeAdapter
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from serve.asking import Client
 
 from perron.explain import Explanation
 from perron.serve import Limits, create_app

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from pipeline.trained import small_pipeline
+from perron_tests.pipelines import small_pipeline
 
 from perron.errors import PerronError, SettingsError
 from perron.serve.run import KEY, address_of, check_key, is_loopback, listen

@@ -4,7 +4,7 @@ from contextlib import closing
 from urllib.parse import unquote
 
 import pytest
-from serve.asking import Client, error_of
+from perron_tests.clients import Client, error_of
 
 from perron.serve import app as pages
 from perron.serve import create_app

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from solver.graphs import softmax_edges
+from perron_tests.graphs import softmax_edges
 
 from perron import stationary
 from perron.kernels import compile as compiled

@@ -1,7 +1,7 @@
 import pytest
 import torch
-from plain import run_plain
-from solver.graphs import random_edges, random_mask, softmax_edges
+from perron_tests.graphs import random_edges, random_mask, softmax_edges
+from perron_tests.plain import run_plain
 
 from perron import stationary
 from perron.kernels import gth_cpu

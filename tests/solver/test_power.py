@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from solver.graphs import HALVES, random_edges, random_mask, softmax_edges
-from solver.reference import kmr_sequential, power_iteration
+from perron_tests.graphs import HALVES, random_edges, random_mask, softmax_edges
+from perron_tests.reference import kmr_sequential, power_iteration
 from torch.autograd import gradcheck, gradgradcheck
 
 from perron import power_method, stationary

@@ -3,9 +3,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from quantecon.markov.gth_solve import gth_solve
-from solver.graphs import HALVES, random_edges, random_mask, softmax_edges
-from solver.reference import (
+from perron_tests.graphs import HALVES, random_edges, random_mask, softmax_edges
+from perron_tests.reference import (
     gradient_by_differences,
     kmr_sequential,
     nearly_decomposable,
@@ -13,6 +12,7 @@ from solver.reference import (
     stationary_by_eig,
     stationary_in_80_digits,
 )
+from quantecon.markov.gth_solve import gth_solve
 from torch.autograd import gradcheck
 
 from perron import stationary

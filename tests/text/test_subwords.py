@@ -1,6 +1,6 @@
 import pytest
 from datasets import Dataset
-from tiny_bert import PIECES, tiny_tokenizer
+from perron_tests.tiny_bert import PIECES, tiny_tokenizer
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 

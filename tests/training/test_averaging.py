@@ -6,9 +6,9 @@ from math import comb
 import numpy as np
 import pytest
 import torch
+from perron_tests.training import tiny_table, write_texts
 from safetensors.torch import load_file
 from torch import nn
-from training.tiny import tiny_table, write_texts
 
 import perron
 from perron.errors import SettingsError

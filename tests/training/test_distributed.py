@@ -7,11 +7,11 @@ import subprocess
 import sys
 from functools import cache
 from itertools import chain
-from pathlib import Path
 
 import pytest
 import tomli_w
-from training.tiny import tiny_table, write_texts
+from perron_tests import HELPERS
+from perron_tests.training import tiny_table, write_texts
 
 
 def free_port() -> int:
@@ -30,7 +30,7 @@ TWO_MACHINES = [
     "accelerate.commands.launch",
     *("--multi_gpu", "--num_machines=2", "--num_processes=2", "--machine_rank={rank}"),
     *("--main_process_ip=127.0.0.1", "--main_process_port={port}"),
-    str(Path(__file__).with_name("watch_reads.py")),
+    str(HELPERS / "perron_tests" / "watch_reads.py"),
     ".",
 ]
 LAUNCHES = {  # command, options, machines

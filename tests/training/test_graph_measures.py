@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from training.tiny import tiny_table, write_texts
+from perron_tests.training import tiny_table, write_texts
 
 from perron.training import graph_measures, read_recipe
 from perron.training.graph_measures import _measured, measure_graphs

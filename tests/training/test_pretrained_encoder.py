@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tiny_bert import write_tiny_bert
-from training.tiny import tiny_table, write_texts
+from perron_tests.tiny_bert import write_tiny_bert
+from perron_tests.training import tiny_table, write_texts
 from transformers import AutoModel, AutoTokenizer
 
 import perron

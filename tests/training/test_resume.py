@@ -1,14 +1,12 @@
 """A run that was killed goes on as if nothing had been."""
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from perron_tests import environment
 
-SCRIPT = Path(__file__).with_name("kill_and_resume.py")
 KILLED = -signal.SIGKILL
 ENDINGS = {
     "again": 0,
@@ -33,15 +31,11 @@ ENDINGS = {
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    environment = os.environ | {
-        "PERRON_CACHE": str(folder / "cache"),
-        "PYTHONPATH": str(SCRIPT.parents[1]),
-    }
     run = subprocess.run(
-        [sys.executable, SCRIPT, folder],
+        [sys.executable, "-m", "perron_tests.kill_and_resume", folder],
         capture_output=True,
         text=True,
-        env=environment,
+        env=environment(PERRON_CACHE=str(folder / "cache")),
         timeout=300,
     )
     assert run.returncode == 0, run.stderr

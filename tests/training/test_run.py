@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 import torch
+from perron_tests.training import tiny_table, write_texts
 from safetensors.torch import load_file
-from training.tiny import tiny_table, write_texts
 
 import perron
 from perron.errors import PerronError, SettingsError

@@ -6,13 +6,10 @@ Without models, all aggregators, kinds and encoders are compiled.
 """
 
 import sys
-from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from models.small import AGGREGATORS, ENCODERS, KINDS, small_model
+from perron_tests.models import AGGREGATORS, ENCODERS, KINDS, small_model
 
 BACKEND, *ASKED = sys.argv[1:]
 CASES = [case.split(",") for case in ASKED] or [

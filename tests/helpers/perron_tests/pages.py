@@ -13,7 +13,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 PAGES = [
     "README.md",
     *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md")),

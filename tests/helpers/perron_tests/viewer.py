@@ -9,12 +9,12 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 import torch
 import uvicorn
-from chromium import quiet_tab
-from pipeline.trained import small_pipeline
 
 from perron.serve.app import create_app
 from perron.serve.limits import Limits
 from perron.serve.run import address_of, listen
+from perron_tests.chromium import quiet_tab
+from perron_tests.pipelines import small_pipeline
 
 MODELS = {
     "eigen": ("text", "centrality, l2"),  # of two heads

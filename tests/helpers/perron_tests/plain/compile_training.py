@@ -1,13 +1,8 @@
 """Compare the gradients of a compiled classifier with those of an eager one."""
 
-import sys
-from pathlib import Path
-
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from models.small import batches, small_model
+from perron_tests.models import batches, small_model
 
 model = small_model("text", "centrality", "bilstm")
 _, inputs = batches("text")

@@ -1,8 +1,9 @@
+"""Fixtures of all tests, and the order in which their files are run."""
+
 import signal
 
 import pytest
 import torch
-from chromium import browser  # noqa: F401
 
 # Files whose tests take longest. They begin first, lest at the end one process is left
 # with one of them while the others have nothing to do.
@@ -28,6 +29,23 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _same_numbers_every_time():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Use one thread: for tensors as small as most tests' two would only wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def shared_cache(monkeypatch, tmp_path_factory):
+    """Keep encoded texts for this run of the tests, out of the user's own cache."""
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("PERRON_CACHE", str(folder))
+    return folder
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from training.tiny import tiny_table, write_texts
 
 from perron import files
 from perron.errors import DataError
 from perron.training import read_recipe, train
 from perron.training.callbacks import Watcher
 from perron.training.stopping import Stopped
+from perron_tests.training import tiny_table, write_texts
 
 Disturbance = Callable[[], list[Watcher]]
 

@@ -2,7 +2,7 @@
 
 import random
 
-from training.tiny import BAD, GOOD, PLAIN
+from perron_tests.training import BAD, GOOD, PLAIN
 
 QUICK = {
     "encoder": "none",

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from perron_tests import environment
+
 
 def run_plain(script: str, *arguments: str) -> str:
     """Run a script of this folder; return what it printed, fail if it failed."""
     path = Path(__file__).with_name(script)
     run = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", path, *arguments],
+        env=environment(),
         capture_output=True,
         text=True,
     )

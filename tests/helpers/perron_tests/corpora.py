@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pipeline.trained import WORDS, small_pipeline
 
 import perron
+from perron_tests.pipelines import WORDS, small_pipeline
 
 
 def save_model(folder: Path) -> Path:

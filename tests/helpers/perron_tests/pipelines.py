@@ -1,11 +1,11 @@
 """Pipelines around small models with random weights, and texts for them."""
 
 import torch
-from models.small import small_model
 
 from perron import Pipeline
 from perron.text.encoding import WordIds
 from perron.text.tokenizers import WordTokenizer
+from perron_tests.models import small_model
 
 WORDS = ["[UNK]", "a", "film", "good", "bad", "the", "it", "was", ".", "not", "n't"]
 TEXTS = [

@@ -41,3 +41,15 @@ def tiny_table(path: Path, aggregator: str = "centrality") -> dict[str, Any]:
             "checkpoint_seconds": 0.0,
         },
     }
+
+
+# Options of `perron train` for a model of a second.
+TINY = [
+    "--vectors=none",
+    "--set=model.embedding={dim=8}",
+    "--set=model.encoder.hidden=4",
+    "--set=training.max_epochs=4",
+    "--set=training.learning_rate=0.03",
+    "--set=training.batch_size=8",
+    "--set=training.batch_size_low=8",
+]

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from pages import BETWEEN, RUN, Block, blocks_of, commands_of
+from perron_tests.pages import BETWEEN, RUN, Block, blocks_of, commands_of
 
 
 def main(page: str) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from models.small import small_model
 from tokenizers import Tokenizer
 
 from perron.integrations.export.module import ExportModule
 from perron.integrations.export.operators import to_onnx
 from perron.integrations.export.write import largest_difference, onnx_runner
+from perron_tests.models import small_model
 
 
 def padded(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,7 @@
+"""Plugins of all tests."""
+
+pytest_plugins = [
+    "perron_tests.fixtures",
+    "perron_tests.chromium",
+    "perron_tests.viewer",
+]

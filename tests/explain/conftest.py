@@ -1,1 +1,0 @@
-from layers.threads import one_thread  # noqa: F401

@@ -1,0 +1,17 @@
+"""What tests share: small models, texts, clients, references and scripts.
+
+pytest puts this folder's parent on the path (pyproject.toml). A script that runs in a
+process of its own gets it through `environment`.
+"""
+
+import os
+from pathlib import Path
+
+HELPERS = Path(__file__).parents[1]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return this process's environment, for a child that imports `perron_tests`."""
+    found = os.environ.get("PYTHONPATH")
+    path = f"{HELPERS}{os.pathsep}{found}" if found else str(HELPERS)
+    return os.environ | {"PYTHONPATH": path} | variables
