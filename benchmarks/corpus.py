@@ -32,7 +32,7 @@ from rich.table import Table
 
 import perron
 from perron.integrations.corpora import TextMapper
-from perron.integrations.corpora.outcome import Progress
+from perron.integrations.corpora.parts import CorpusProgress
 from perron.integrations.corpora.ray_engine import run_on_ray
 from serve import model_folder
 from timing import machine
@@ -85,7 +85,7 @@ class Memory(threading.Thread):
         self.began: tuple[float, int] | None = None
         self.speed = 0.0  # rows a second since the first piece was done
 
-    def watch(self, progress: Progress) -> None:
+    def watch(self, progress: CorpusProgress) -> None:
         """Note who works and how fast, from when the first piece is done."""
         self.workers.add(int(progress.process.rpartition("/")[2]))
         if self.began is None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perron.integrations.corpora import TextMapper
-from perron.integrations.corpora.outcome import Progress
+from perron.integrations.corpora.parts import Progress
 from perron.integrations.corpora.ray_engine import run_on_ray
 
 MODEL = Path("runs/demo")

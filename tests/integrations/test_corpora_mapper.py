@@ -140,7 +140,7 @@ def test_another_process_loads_the_model_when_the_first_batch_comes(folder, tmp_
     (tmp_path / "sent").write_bytes(sent)
     code = (
         "import pickle, sys; from pathlib import Path\n"
-        "from perron.integrations.corpora.fingerprint import loaded\n"
+        "from perron.integrations.corpora.mapper import loaded\n"
         "mapper = pickle.loads(Path(sys.argv[1]).read_bytes())\n"
         "assert loaded.cache_info().currsize == 0\n"
         "for _ in range(3): got = mapper({'text': sys.argv[2:]})\n"

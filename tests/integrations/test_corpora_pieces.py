@@ -17,12 +17,12 @@ from perron.integrations.corpora.parts import (
     check_place,
     claim,
     close_folder,
+    find_corpus,
     manifest_of,
     missing,
     part_name,
 )
-from perron.integrations.corpora.pieces import find_corpus
-from perron.integrations.corpora.worker import PieceWorker, Work
+from perron.integrations.corpora.worker import PieceWorker, WorkerConfig
 from perron.text.formats import Columns
 
 TEXT = Columns("text", None, None)
@@ -46,7 +46,7 @@ def work_of(found, model, out, skip_bad=False):
     mapper = TextMapper(model)
     out.mkdir()
     schema = pa.schema([*found.schema, *mapper.new_fields])
-    return Work(mapper, found.root, out, schema, skip_bad)
+    return WorkerConfig(mapper, found.root, out, schema, skip_bad)
 
 
 def run_here(path, model, out, piece_rows=1000, skip_bad=False):

@@ -21,8 +21,10 @@ from perron.errors import DataError, SettingsError
 from perron.integrations.corpora import TextMapper
 
 ray = pytest.importorskip("ray", reason="needs the extra ray")
-from perron.integrations.corpora.ray_engine import run_on_ray  # noqa: E402
-from perron.integrations.corpora.ray_session import ray_session  # noqa: E402
+from perron.integrations.corpora.ray_engine import (  # noqa: E402
+    ray_session,
+    run_on_ray,
+)
 
 # Ray Data warns of settings of its own that nobody here has set.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from perron.cli.console import is_watched, messages, say
-from perron.integrations.corpora.outcome import Outcome, Progress
+from perron.integrations.corpora.parts import CorpusProgress, Outcome
 
 _SECONDS = 60  # between two lines, where there is no bar
 
@@ -44,7 +44,7 @@ class EngineProgress:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             say("stopped; the same command goes on with the rest")
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: CorpusProgress) -> None:
         now = time.monotonic()
         self._rows = progress.rows
         told = (

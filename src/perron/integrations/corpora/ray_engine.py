@@ -1,31 +1,144 @@
-"""A corpus of Parquet files through a model, on Ray Data."""
+"""A corpus of Parquet files through a model, on Ray Data.
 
+Ray Data has checkpoints of its own; docs/scale.md says why they are not used.
+"""
+
+import logging
+import os
+import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
+import ray
 import ray.data
-from ray.data import ActorPoolStrategy
+from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError, RayTaskError
 
 from perron.errors import DataError, PerronError, SettingsError
 from perron.files import locked, make_folder, remove_parts
 from perron.integrations.corpora.mapper import TextMapper
-from perron.integrations.corpora.outcome import Outcome, Progress
 from perron.integrations.corpora.parts import (
     END_MARK,
+    CorpusProgress,
+    Outcome,
+    Piece,
     check_place,
     claim,
     close_folder,
+    find_corpus,
     manifest_of,
     missing,
 )
-from perron.integrations.corpora.pieces import Piece, find_corpus
-from perron.integrations.corpora.ray_session import ray_session
-from perron.integrations.corpora.worker import PieceWorker, Work
+from perron.integrations.corpora.worker import PieceWorker, WorkerConfig
 from perron.text.formats import Columns
+from perron.training.stopping import ended_by_term
+
+# Read when Ray starts: no reports to its makers, no chatter.
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+ADDRESS = "RAY_ADDRESS"
+_OBJECT_STORE = 100 * 2**20  # bytes; only names of pieces go through it
+_LONGEST_FOLDER = 40  # characters: what is left of a socket's 107 when Ray adds its own
+
+
+@contextmanager
+def ray_session(workers: int | None, address: str | None) -> Iterator[int]:
+    """Give the number of workers that Ray has room for.
+
+    Ray that runs in this process is used as it is. Otherwise a cluster is joined, by
+    its address or that in RAY_ADDRESS, or Ray is started on this machine alone. What
+    was started is stopped at the end.
+
+    Args:
+        workers: unless given, as many as there are processors.
+        address: of a cluster.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    context = DataContext.get_current()
+    shown, context.enable_progress_bars = context.enable_progress_bars, False
+    try:
+        if ray.is_initialized():
+            yield workers or _processors()
+            return
+        address = address or os.environ.get(ADDRESS)
+        session = _joined(address) if address else _started(workers)
+        with session, ended_by_term():  # Ray's own handler would abort
+            yield workers or _processors()
+    finally:
+        context.enable_progress_bars = shown
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _processors() -> int:
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+@contextmanager
+def _joined(address: str) -> Iterator[None]:
+    try:
+        with _silent():
+            ray.init(
+                address=address, log_to_driver=False, logging_level=logging.CRITICAL
+            )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise PerronError(
+            f"no Ray that lets us in at {address} ({error}); where the cluster wants a "
+            "token, RAY_AUTH_MODE=token and the token must be set here too"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _started(workers: int | None) -> Iterator[None]:
+    folder = Path(tempfile.mkdtemp(prefix="perron-", dir=_short_folder()))
+    try:
+        with _silent():
+            ray.init(
+                address="local",
+                num_cpus=workers or os.cpu_count(),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                object_store_memory=_OBJECT_STORE,
+                _temp_dir=str(folder),
+            )
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what Ray's other languages write to standard error while it starts."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _short_folder() -> str:
+    """Return a folder for temporary files in which the name of a socket has room."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= _LONGEST_FOLDER else "/tmp"
+
 
 _BLOCKS = 10_000  # that Ray Data keeps track of; beyond, pieces share one
 
@@ -39,7 +152,7 @@ def run_on_ray(
     address: str | None = None,
     piece_rows: int | None = None,
     skip_bad: bool = False,
-    watch: Callable[[Progress], None] | None = None,
+    watch: Callable[[CorpusProgress], None] | None = None,
 ) -> Outcome:
     """Compute every row of a corpus once, however often workers or this run die.
 
@@ -85,7 +198,7 @@ def run_on_ray(
         if todo:
             (out / END_MARK).unlink(missing_ok=True)
             schema = pa.schema([*corpus.schema, *mapper.new_fields])
-            work = Work(mapper, corpus.root, out.absolute(), schema, skip_bad)
+            work = WorkerConfig(mapper, corpus.root, out.absolute(), schema, skip_bad)
             with ray_session(workers, address) as count:
                 for progress in _run(work, todo, count, len(pieces), corpus.rows):
                     processes.add(progress.process)
@@ -97,8 +210,8 @@ def run_on_ray(
 
 
 def _run(
-    work: Work, todo: list[Piece], workers: int, all_pieces: int, all_rows: int
-) -> Iterator[Progress]:
+    work: WorkerConfig, todo: list[Piece], workers: int, all_pieces: int, all_rows: int
+) -> Iterator[CorpusProgress]:
     """Yield whenever a piece is done, in whatever order they are."""
     items = [asdict(piece) for piece in todo]
     dataset = ray.data.from_items(items, override_num_blocks=min(len(items), _BLOCKS))
@@ -116,7 +229,9 @@ def _run(
                 raise DataError(answer["problem"] + _elsewhere(answer["process"]))
             finished += 1
             rows += answer["rows"] + answer["left_out"]
-            yield Progress(finished, all_pieces, rows, all_rows, answer["process"])
+            yield CorpusProgress(
+                finished, all_pieces, rows, all_rows, answer["process"]
+            )
     except RayTaskError:
         raise  # a fault of ours, with the worker's traceback
     except RayError as error:

@@ -13,10 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perron.errors import DataError, PerronError
-from perron.integrations.corpora.fingerprint import limit_threads
-from perron.integrations.corpora.mapper import TextMapper
-from perron.integrations.corpora.parts import LEFT_OUT, counts_of, part_name
-from perron.integrations.corpora.pieces import Piece, state_of
+from perron.integrations.corpora.mapper import TextMapper, limit_threads
+from perron.integrations.corpora.parts import (
+    LEFT_OUT,
+    Piece,
+    counts_of,
+    part_name,
+    state_of,
+)
 from perron.text.formats.rows import BadRows, Row, text_problem
 
 BATCH = 8192  # rows in memory, and in a row group of a part
@@ -24,7 +28,7 @@ MOST_DEATHS = 5  # workers that a piece may cost
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkerConfig:
     """What all workers are told. Every machine must see both folders.
 
     Attributes:
@@ -50,7 +54,7 @@ class PieceWorker:
     part in the end, with the same rows.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkerConfig) -> None:
         self.work = work
         # Before its first use: every length of text has a primitive of its own, and
         # the usual thousand of them are 60 MB that save no time.
