@@ -48,7 +48,7 @@ def test_a_file_is_no_folder_for_parts(perron, model, corpus, tmp_path):
     options = ["--engine=ray", "--file", corpus, "--out", path]
     told = perron("predict", model, *options)
     assert told.status == 2
-    assert "is a file; name a folder" in told.err
+    assert f"--out {path}" in told.err
     assert path.read_text() == "mine"
 
 
