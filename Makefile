@@ -63,7 +63,7 @@ pictures: $(VENV)/.dev ## make the screenshots of README and docs, from the demo
 
 docs: site/index.html ## build the documentation's site, in site/
 
-DOCUMENTED := $(shell find docs src mkdocs.yml -type f -not -path '*/__pycache__/*')
+DOCUMENTED := $(shell find docs papers src mkdocs.yml -type f -not -path '*/__pycache__/*')
 
 site/index.html: $(VENV)/.dev $(DOCUMENTED)
 	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict --quiet

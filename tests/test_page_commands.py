@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 import typer
@@ -47,6 +49,8 @@ def check(words):
         check_perron(words[1:])
     elif "-m" in words and words[words.index("-m") + 1 :][:1] == ["perron"]:
         check_perron(words[words.index("-m") + 2 :])
+    elif words[:2] == ["python", "-m"] and words[2].startswith("papers."):
+        check_paper(*words[2:])
     elif words[:1] == ["make"]:
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
         assert words[1] in targets
@@ -55,7 +59,7 @@ def check(words):
             each for each in words[1:] if "/" in each and each[0] not in "{A"
         )
         path = re.sub(r"^(https?://)?[^/]*", "", address)
-        sources = (ROOT / "src" / "perron" / "web").glob("*.py")
+        sources = (ROOT / "src" / "perron" / "serve").glob("*.py")
         assert any(f'"{path}"' in source.read_text() for source in sources), path
     elif words[:2] == ["pip", "install"]:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -89,6 +93,15 @@ def check_perron(words):
         read_recipe(recipe_table(given["recipe"]), given.get("set_") or ())
 
 
+def check_paper(module, *words):
+    """Parse the command of a paper; its other modules are scripts."""
+    assert find_spec(module) is not None
+    if find_spec(f"{module}.reproduce") is not None:
+        command = typer.main.get_command(import_module(f"{module}.reproduce").app)
+        target = command.make_context(module, list(words)).params["target"]
+        assert target in (*import_module(f"{module}.reproduce").TARGETS, "all")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_on_a_page_exist_and_take_these_options(page):
     for block in blocks_of(page):
@@ -110,6 +123,9 @@ def test_the_commands_on_a_page_exist_and_take_these_options(page):
         "curl -s localhost:8000/v2/predict",
         "pip install 'perron[everything]'",
         "python examples/no_such.py",
+        "python -m papers.gong2019 table3 --fast",
+        "python -m papers.gong2019 table9",
+        "python -m papers.nobody2019 table1",
     ],
 )
 def test_a_wrong_command_would_be_noticed(command):

@@ -2,11 +2,13 @@
 
 import os
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from perron.errors import DataError
+from perron.errors import DataError, SettingsError
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -55,6 +57,16 @@ def take_name(temporary: Path, path: Path) -> None:
     if path.exists():
         temporary.chmod(stat.S_IMODE(path.stat().st_mode))
     temporary.replace(path)
+
+
+def read_toml(path: Path, hint: str = "") -> dict[str, Any]:
+    """Read a TOML file; the hint is the end of the message if it is not valid."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise SettingsError(
+            f"{path} is not a valid TOML file: {error}. {hint}".rstrip()
+        ) from error
 
 
 def make_folder(path: Path) -> None:

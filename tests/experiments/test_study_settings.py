@@ -1,14 +1,23 @@
-from pathlib import Path
-
 import pytest
 
 from perron.errors import SettingsError
-from perron.experiments import read_study, study_names
+from perron.experiments import read_study
 from perron.experiments.runner import Trial
-from perron.reproduction.paper import ACCURACIES, DATASETS
 
-OURS = Path(__file__).parents[2] / "docs" / "results" / "studies"
 LINES = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
+
+
+POOLINGS = """title = "poolings"
+recipe = "sst2"
+grid = [
+  ["training.learning_rate=1e-3", "model.head.dropout=0.5", "training.l2=1e-6"],
+  ["training.learning_rate=5e-4", "model.head.dropout=0.5", "training.l2=1e-6"],
+]
+seeds = 5
+[variants]
+max = { set = ["model.aggregator=max"] }
+convolution = { set = ["model.aggregator=max", "model.encoder=cnn"] }
+"""
 
 
 def written(folder, text):
@@ -17,19 +26,8 @@ def written(folder, text):
     return str(path)
 
 
-@pytest.mark.parametrize("name", study_names())
-def test_every_run_of_the_packaged_studies_has_valid_settings(name):
-    study = read_study(name)
-    rows = set(study.variants)
-    assert rows < set(ACCURACIES) if "phrases" in name else rows == set(ACCURACIES)
-    for variant in study.variants:
-        for point in range(len(study.grid)):
-            recipe = Trial(study, variant, point, 4).recipe()
-            assert recipe.training.seed == 4
-
-
-def test_all_datasets_of_the_paper_have_a_study():
-    assert set(DATASETS) <= set(study_names())
+def poolings(folder):
+    return written(folder, POOLINGS)
 
 
 def test_settings_come_in_order_and_the_last_one_counts(tmp_path):
@@ -65,30 +63,33 @@ b = {}
         ("training.seed=3", "a study has its own seeds"),
     ],
 )
-def test_what_no_run_would_follow_is_refused(setting, problem):
+def test_what_no_run_would_follow_is_refused(setting, problem, tmp_path):
     with pytest.raises(SettingsError, match=problem):
-        read_study("sst2", [setting])
+        read_study(poolings(tmp_path), [setting])
 
 
-def test_what_some_variants_set_themselves_can_be_set_for_the_others():
-    study = read_study("sst2", ["model.encoder.hidden=7"])
+def test_what_some_variants_set_themselves_can_be_set_for_the_others(tmp_path):
+    study = read_study(poolings(tmp_path), ["model.encoder.hidden=7"])
     assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden == 7
-    assert Trial(study, "CNN-non-static", 0, 0).recipe().model.encoder.name == "cnn"
+    assert Trial(study, "convolution", 0, 0).recipe().model.encoder.name == "cnn"
 
 
-def test_what_was_chosen_is_told_as_it_was_run():
-    study = read_study("sst2")
+def test_what_was_chosen_is_told_as_it_was_run(tmp_path):
+    path = poolings(tmp_path)
+    study = read_study(path)
     assert study.tuned("max", 1)[0] == "training.learning_rate=5e-4"
-    asked = read_study("sst2", ["training.learning_rate=7e-4"])
+    asked = read_study(path, ["training.learning_rate=7e-4"])
     assert "training.learning_rate=7e-4" in asked.tuned("max", 1)
     assert len(asked.tuned("max", 1)) == 3
-    assert read_study("snli").tuned("max", 0) == []  # there was nothing to choose
+    one = study.model_copy(update={"grid": study.grid[:1]})
+    assert one.tuned("max", 0) == []  # there was nothing to choose
 
 
-def test_seeds_can_be_asked_for():
-    study = read_study("sst2", seeds=2)
+def test_seeds_can_be_asked_for(tmp_path):
+    path = poolings(tmp_path)
+    study = read_study(path, seeds=2)
     assert {study.seeds_of(name) for name in study.variants} == {2}
-    assert read_study("sst2").seeds_of("max") == 5
+    assert read_study(path).seeds_of("max") == 5
 
 
 def test_the_command_does_the_run_alone(tmp_path, study):
@@ -101,31 +102,25 @@ def test_the_command_does_the_run_alone(tmp_path, study):
 
 
 def test_a_study_may_be_like_another(tmp_path):
-    path = written(tmp_path, 'like = "sst2"\nseeds = 9\n')
-    study = read_study(path)
-    assert study.seeds == 9
-    assert study.variants == read_study("sst2").variants
-    beside = tmp_path / "beside.toml"
-    beside.write_text('like = "study.toml"\ntitle = "y"\n')
-    assert read_study(str(beside)) == study.model_copy(update={"title": "y"})
-
-
-@pytest.mark.parametrize("path", sorted(OURS.glob("*.toml")), ids=lambda p: p.stem)
-def test_every_run_of_our_own_studies_has_valid_settings(path):
-    study = read_study(str(path))
-    for variant in study.variants:
-        for point in range(len(study.grid)):
-            Trial(study, variant, point, 0).recipe()
+    first = read_study(poolings(tmp_path))
+    (tmp_path / "more").mkdir()
+    second = tmp_path / "more" / "second.toml"
+    second.write_text('like = "../study.toml"\nseeds = 9\n')
+    study = read_study(str(second))
+    assert study == first.model_copy(update={"seeds": 9})
+    third = tmp_path / "more" / "third.toml"
+    third.write_text('like = "second.toml"\ntitle = "y"\n')
+    assert read_study(str(third)) == study.model_copy(update={"title": "y"})
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("title = 1", "title"),
-        ("no toml", "is no TOML file"),
+        ("no toml", "is not a valid TOML file"),
         (LINES + "b = { sets = [] }", "variants.b.sets: there is no such setting"),
         ('reference = "c"\n' + LINES, "there is no variant 'c'"),
-        ('like = "nothing"\n' + LINES, "nothing', nor a study of that name"),
+        ('like = "nothing"\n' + LINES, "nothing', which is not a file"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path, text, problem):
@@ -135,8 +130,13 @@ def test_what_is_wrong_is_told(tmp_path, text, problem):
     assert problem in str(caught.value)
 
 
+def test_an_unknown_name_says_where_the_studies_of_the_paper_are():
+    with pytest.raises(SettingsError, match=r"'sst2'.*papers/gong2019/studies"):
+        read_study("sst2")
+
+
 def test_a_circle_is_told(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text('like = "study.toml"\n')
-    with pytest.raises(SettingsError, match="is like this one itself"):
+    with pytest.raises(SettingsError, match=r"study\.toml.*leads back"):
         read_study(str(path))

@@ -110,7 +110,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path):
         recipe_table("sst3")
     path = tmp_path / "broken.toml"
     path.write_text("[data\n")
-    with pytest.raises(SettingsError, match=r"broken\.toml: .*line 1"):
+    with pytest.raises(SettingsError, match=r"broken\.toml.*line 1"):
         recipe_table(str(path))
 
 

@@ -2,26 +2,30 @@
 
 import os
 import sys
+from importlib import import_module
 
 
 def main() -> None:
-    """Run the command line; a missing extra is said in one line."""
+    """Run the command `perron`."""
+    launch("perron.cli.app")
+
+
+def launch(module: str) -> None:
+    """Import a module and call its function ``run``; report a missing extra briefly."""
     try:
-        _main()
+        _launch(module)
     except KeyboardInterrupt:  # perhaps while torch is imported
         sys.exit(130)
 
 
-def _main() -> None:
+def _launch(module: str) -> None:
     # torch's threads spin while they wait for each other. On a machine that does
     # something else too that made an LSTM ten times slower; not to spin at all made it
     # twice as slow on a quiet one. So: a little. Read when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
-        from perron.cli.app import run
-
-        run()
+        import_module(module).run()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("perron"):
             raise

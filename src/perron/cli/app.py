@@ -15,7 +15,6 @@ from perron.cli.export import export
 from perron.cli.graph import graph
 from perron.cli.info import info
 from perron.cli.predict import encode, predict
-from perron.cli.reproduce import reproduce
 from perron.cli.serve import serve
 from perron.cli.study import study
 from perron.cli.train import train
@@ -33,7 +32,6 @@ COMMANDS = (
     evaluate,
     compare,
     study,
-    reproduce,
     predict,
     encode,
     graph,
@@ -67,7 +65,12 @@ def _options(
 
 
 def run() -> None:
-    """Run the command that was typed; exit with 0, 1 (it failed) or 2 (misuse)."""
+    """Run the command that was typed."""
+    run_app(app)
+
+
+def run_app(app: typer.Typer) -> None:
+    """Run an app on the command line; exit with 0, 1 (it failed) or 2 (misuse)."""
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def study(
     name: Annotated[
-        str, typer.Argument(help="A TOML file; or sst1, sst2, snli, sick, imdb-25k, …")
+        str,
+        typer.Argument(
+            help="TOML file of the study, such as papers/gong2019/studies/sst2.toml."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the runs [runs/studies/NAME].")
@@ -36,7 +39,7 @@ def study(
 
     Examples:
 
-        perron study sst2 --workers 2
+        perron study papers/gong2019/studies/sst2.toml --workers 2
 
         perron study mine.toml --out runs/mine
     """

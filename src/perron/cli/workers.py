@@ -12,20 +12,24 @@ from perron.training.stopping import ended_by_term
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def share_work(workers: int, words: Sequence[str] | None = None) -> None:
+def share_work(
+    workers: int, words: Sequence[str] | None = None, module: str = "perron"
+) -> None:
     """Run a command in several processes, each with its share of the cores.
 
-    For commands that leave to others what others are doing. Two processes with a thread
-    each learn small models faster than one with two.
+    The command must skip work that another process has claimed. Two processes with one
+    thread each train small models faster than one process with two threads.
 
     Args:
-        workers: how many.
-        words: of the command, behind ``perron``; else those of this one.
+        workers: Number of processes.
+        words: Arguments of the command. Defaults to those of this process, without
+            ``--workers``.
+        module: Module that is the command, as in ``python -m perron``.
     """
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     environment = os.environ | {name: threads for name in _THREADS}
     words = _without_workers(sys.argv[1:]) if words is None else words
-    command = [sys.executable, "-m", "perron", *words]
+    command = [sys.executable, "-m", module, *words]
     # They speak through a pipe, for lines are readable when mixed, and bars are not.
     heard, spoken = os.pipe()
     running: list[subprocess.Popen[bytes]] = []

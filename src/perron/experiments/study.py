@@ -1,14 +1,13 @@
 """A study: variants of a recipe, tuned alike and run with several seeds."""
 
-import tomllib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
 from perron.errors import SettingsError
+from perron.files import read_toml
 from perron.models.config import Count, Settings, what_is_wrong
 
 Overrides = tuple[str, ...]  # "training.seed=3", as for --set
@@ -85,24 +84,18 @@ def _key(setting: str) -> str:
     return setting.partition("=")[0]
 
 
-def study_names() -> list[str]:
-    """Return the names of the studies that come with the package."""
-    names = (Path(item.name) for item in _packaged().iterdir())
-    return sorted(name.stem for name in names if name.suffix == ".toml")
-
-
 def read_study(
     name: str, overrides: Sequence[str] = (), seeds: int | None = None
 ) -> Study:
-    """Read a study that comes with the package, or a TOML file.
+    """Read a study from a TOML file.
 
-    A file may say ``like = NAME``, of a packaged study or of a file beside it: what it
-    does not say itself is then as in that one.
+    With ``like = "OTHER.toml"``, the path of another study relative to the file, the
+    settings that the file leaves out are those of the other study.
 
     Args:
-        name: of either.
-        overrides: for all of its runs; see `Study.asked`.
-        seeds: of every variant, if the study is not to decide.
+        name: Path of the file.
+        overrides: Settings of all runs, see `Study.asked`.
+        seeds: Number of runs of each variant. Defaults to the numbers in the study.
     """
     try:
         study = Study.model_validate(_table(name))
@@ -141,27 +134,18 @@ def _check_effect(study: Study, setting: str) -> None:
 
 
 def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return what a study's file says, on top of what the one that it is like says."""
-    own = name in study_names()
-    path = _packaged() / f"{name}.toml" if own else Path(name)
+    """Read a study's file, on top of the file that its ``like`` names."""
+    path = Path(name)
     if not path.is_file():
         raise SettingsError(
-            f"there is no file {name!r}, nor a study of that name: give the path of a "
-            f"TOML file, or one of {', '.join(study_names())}"
+            f"study must be the path of a TOML file, got {name!r}, which is not a file."
+            " The studies of the paper are in papers/gong2019/studies of a checkout."
         )
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise SettingsError(f"{name}: is no TOML file ({error})") from error
+    table = read_toml(path)
     like = table.pop("like", None)
     if like is None:
         return table
-    if like not in study_names():
-        like = str(path.parent / str(like))
-    if like in (*seen, name):
-        raise SettingsError(f"{name}: like: {like} is like this one itself")
-    return {**_table(like, (*seen, name)), **table}
-
-
-def _packaged() -> Path:
-    return Path(str(files("perron.recipes"))) / "studies"
+    other = str(path.parent / str(like))
+    if other in (*seen, name):
+        raise SettingsError(f"{name}: like = {like!r} leads back to this file.")
+    return {**_table(other, (*seen, name)), **table}

@@ -10,6 +10,7 @@ import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
 from perron.errors import SettingsError
+from perron.files import read_toml
 from perron.models.config import (
     Count,
     HuggingFaceSettings,
@@ -119,19 +120,15 @@ def recipe_table(name: str) -> dict[str, Any]:
     Args:
         name: of a recipe that comes with the package, or the path of a TOML file.
     """
-    own = name in recipe_names()
-    path = files("perron.recipes") / f"{name}.toml" if own else Path(name)
+    path = Path(name)
+    if name in recipe_names():
+        path = Path(str(files("perron.recipes"))) / f"{name}.toml"
     if not path.is_file():
         raise SettingsError(
             f"no recipe {name!r}: give the path of a TOML file, or one of "
             f"{', '.join(recipe_names())}"
         )
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise SettingsError(
-            f"{name}: is no TOML file ({error}); texts to train on go with --data"
-        ) from error
+    return read_toml(path, "To train on a file of texts, pass it with --data.")
 
 
 def read_recipe(

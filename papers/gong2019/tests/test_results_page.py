@@ -1,0 +1,46 @@
+"""docs/results.md agrees with the records."""
+
+import pytest
+
+from papers.gong2019 import write_page as writer
+from papers.gong2019.accuracy_tables import CLASSIFICATION, ENTAILMENT
+from papers.gong2019.write_page import RESULTS
+from perron.experiments.records import read_records
+
+RECORDS = sorted(RESULTS.glob("runs/*/records.jsonl"))
+TABLES = {"table3": CLASSIFICATION, "table4": ENTAILMENT}
+
+
+def test_tables_of_studies_are_those_of_their_records():
+    """The paper's tables also say which data are missing, which is another matter."""
+    text = writer.PAGE.read_text(encoding="utf-8")
+    blocks = {block[2]: block[0] for block in writer.BLOCK.finditer(text)}
+    assert set(writer.OWN) <= set(blocks)
+    assert set(blocks) <= {*writer.OWN, *writer.TARGETS}
+    for name in writer.OWN:
+        expected = writer.replaced(writer.BLOCK.search(blocks[name]))
+        assert blocks[name] == expected, f"{name}: run write_page.py"
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_every_record_is_whole(path):
+    records = read_records(path)
+    assert records
+    assert len({record.command for record in records}) == len(records)
+    for record in records:
+        assert record.command.startswith("perron train ")
+        assert record.command.endswith(f"training.seed={record.seed}")
+        assert record.answers().mean() == pytest.approx(record.test)
+        assert len(record.data) == 16
+        assert not record.commit.endswith("+"), "its source had changes"
+    assert len({record.tested for record in records}) == 1
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_of_the_paper_has_the_runs_of_its_records(table):
+    runs = (RESULTS / f"{table}-runs.csv").read_text(encoding="utf-8")
+    for path in RECORDS:
+        if path.parent.name in TABLES[table]:
+            for record in read_records(path):
+                assert record.commit in runs
+                assert f",{record.test}," in runs

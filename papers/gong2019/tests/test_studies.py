@@ -1,0 +1,36 @@
+import pytest
+
+from papers.gong2019.paper import ACCURACIES, DATASETS
+from papers.gong2019.work import STUDIES, study_file
+from perron.experiments import read_study
+from perron.experiments.runner import Trial
+
+PAPER = sorted(STUDIES.glob("*.toml"))
+BEYOND = sorted((STUDIES / "beyond").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", [*PAPER, *BEYOND], ids=lambda path: path.stem)
+def test_every_run_has_valid_settings(path):
+    study = read_study(str(path))
+    for variant in study.variants:
+        for point in range(len(study.grid)):
+            assert Trial(study, variant, point, 4).recipe().training.seed == 4
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_the_variants_are_the_rows_of_the_paper(path):
+    rows = set(read_study(str(path)).variants)
+    if "phrases" in path.stem:
+        assert rows < set(ACCURACIES)
+    else:
+        assert rows == set(ACCURACIES)
+
+
+def test_all_datasets_of_the_paper_have_a_study():
+    assert set(DATASETS) <= {path.stem for path in PAPER}
+
+
+def test_encoder_settings_apply_to_the_variants_that_have_no_other_encoder():
+    study = read_study(study_file("sst2"), ["model.encoder.hidden=7"])
+    assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden == 7
+    assert Trial(study, "CNN-non-static", 0, 0).recipe().model.encoder.name == "cnn"

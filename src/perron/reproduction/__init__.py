@@ -1,1 +1,0 @@
-"""The paper's tables and figures, ours beside theirs."""
