@@ -94,12 +94,14 @@ def check_perron(words):
 
 
 def check_paper(module, *words):
-    """Parse the command of a paper; its other modules are scripts."""
-    assert find_spec(module) is not None
-    if find_spec(f"{module}.reproduce") is not None:
-        command = typer.main.get_command(import_module(f"{module}.reproduce").app)
+    """Parse the command of a paper; its other modules are scripts without options."""
+    found = find_spec(module)
+    assert found is not None
+    if found.submodule_search_locations:
+        paper = import_module(f"{module}.reproduce")
+        command = typer.main.get_command(paper.app)
         target = command.make_context(module, list(words)).params["target"]
-        assert target in (*import_module(f"{module}.reproduce").TARGETS, "all")
+        assert target in (*paper.TARGETS, paper.ALL)
 
 
 @pytest.mark.parametrize("page", PAGES)
