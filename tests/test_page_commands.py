@@ -12,6 +12,7 @@ import typer
 from perron_tests.pages import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, commands_of
 
 from perron.cli.app import app
+from perron.serve.operations import OPERATIONS
 from perron.training import read_recipe, recipe_names, recipe_table
 
 # Few, and each with a reason that a reader would accept.
@@ -59,8 +60,9 @@ def check(words):
             each for each in words[1:] if "/" in each and each[0] not in "{A"
         )
         path = re.sub(r"^(https?://)?[^/]*", "", address)
-        sources = (ROOT / "src" / "perron" / "serve").glob("*.py")
-        assert any(f'"{path}"' in source.read_text() for source in sources), path
+        routes = (ROOT / "src" / "perron" / "serve" / "routes.py").read_text()
+        known = [f"/v1/{operation.name}" for operation in OPERATIONS]
+        assert path in known or f'"{path}"' in routes, path
     elif words[:2] == ["pip", "install"]:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         for extras in re.findall(r"\[(.+?)\]", " ".join(words)):

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from typing import get_args
 
 import pytest
 
@@ -10,11 +11,21 @@ from perron.serve import Limits
 from perron.serve.run import KEY, listen
 
 
-def test_every_limit_is_an_option_with_the_same_default():
+def test_every_limit_is_an_option_with_the_same_default_bound_and_help():
     options = inspect.signature(serve).parameters
     assert set(options) == {"models", "host", "port", "threads", *Limits.model_fields}
     for name, field in Limits.model_fields.items():
         assert options[name].default == field.default
+        kind, option = get_args(options[name].annotation)
+        assert kind is field.annotation
+        assert option.help == field.description
+        assert option.min == field.metadata[0].ge
+
+
+def test_a_limit_below_its_bound_is_refused(perron, model):
+    told = perron("serve", model, "--max-texts", 0)
+    assert told.status == 2
+    assert "--max-texts" in told.err
 
 
 def test_other_machines_are_not_served_without_a_key(perron, model, monkeypatch):
@@ -44,7 +55,7 @@ def test_the_same_model_twice_is_told(perron, model):
     assert "the same model is named twice" in told.err
 
 
-@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "prometheus_client"])
 def test_a_missing_extra_is_told(perron, model, monkeypatch, missing):
     for name in list(sys.modules):
         if name.startswith("perron.serve") or name.split(".")[0] == missing:
@@ -58,4 +69,4 @@ def test_a_missing_extra_is_told(perron, model, monkeypatch, missing):
 def test_a_queue_that_has_no_room_for_a_request_is_refused(perron, model):
     told = perron("serve", model, "--port", 0, "--max-queue", 255)
     assert told.status == 2
-    assert "--max-queue 255: a request of --max-texts 256" in told.err
+    assert "--max-queue must be at least --max-texts, 256, got 255" in told.err

@@ -60,6 +60,32 @@ def test_records_are_those_of_the_pipeline(client, pipelines, name):
     assert answer.json() == {"model": name, "records": want}
 
 
+@pytest.mark.parametrize("path", ["predict", "encode", "explain"])
+@pytest.mark.parametrize("name", KINDS)
+def test_one_text_is_answered_like_a_list_of_one(client, path, name):
+    one = {"model": name, "text": TEXTS[0]}
+    several = {"model": name, "texts": TEXTS[:1]}
+    if name == "pair" and path != "encode":
+        one["pair"], several["pairs"] = OTHERS[0], OTHERS[:1]
+    answer = client.post(f"/v1/{path}", one)
+    assert answer.status_code == 200
+    assert answer.json() == client.post(f"/v1/{path}", several).json()
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        ({"model": "pair", "text": "a"}, "pairs_missing"),
+        ({"model": "pair", "text": "a", "pair": None}, "pairs_missing"),
+        ({"model": "text", "text": "a", "pair": "b"}, "pairs_not_wanted"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/predict", "/v1/explain"])
+def test_one_pair_is_for_pair_models_and_for_no_other(client, path, request_, code):
+    error = error_of(client.post(path, request_), 422)
+    assert (error["code"], error["where"]) == (code, "pair")
+
+
 def test_the_first_model_answers_where_none_is_named(client):
     for model in ({}, {"model": None}):
         answer = client.post("/v1/predict", {"texts": ["good"], **model})
@@ -106,14 +132,16 @@ def test_metrics_count_requests_texts_and_time(serving):
     client.post("/v1/predict", {"texts": ["a", "b"]})
     client.post("/v1/encode", {"texts": ["a"], "model": "document"})
     client.post("/v1/predict", "{")
-    for odd in ("/v1/nothing", "/odd/one", "/static/nothing.js"):
-        client.get(odd)
+    for path in ("/v1/nothing", "/odd/one", "/static/nothing.js", "/openapi.json", "/"):
+        client.get(path)
     answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     for line in (
         'perron_requests_total{path="/v1/predict",status="200"} 1.0',
         'perron_requests_total{path="/v1/predict",status="422"} 1.0',
         'perron_requests_total{path="other",status="404"} 2.0',
+        'perron_requests_total{path="/openapi.json",status="200"} 1.0',
+        'perron_requests_total{path="/",status="200"} 1.0',
         'perron_requests_total{path="/static/*",status="404"} 1.0',
         'perron_texts_total{model="text",operation="predict"} 2.0',
         'perron_texts_total{model="document",operation="encode"} 1.0',
@@ -151,8 +179,15 @@ def test_it_is_well_until_it_stops(serving):
         ('{"texts": ["a", 1]}', "wrong_type", "texts.1"),
         ('{"texts": [NaN]}', "wrong_type", "texts.0"),
         ('{"texts": ["a"], "model": 1}', "wrong_type", "model"),
-        ('{"texts": ["a"], "text": "b"}', "unknown_field", "text"),
-        ('{"text": "a"}', "unknown_field", "text"),  # which explains what is missing
+        ('{"texts": null}', "wrong_type", "texts"),
+        ('{"texts": ["a"], "text": "b"}', "text_and_texts", "texts"),
+        ('{"texts": ["a"], "pair": "b"}', "text_and_texts", "texts"),
+        ('{"text": ["a"]}', "wrong_type", "text"),
+        ('{"text": null}', "wrong_type", "text"),
+        ('{"pair": "b"}', "missing_field", "text"),
+        ('{"pairs": ["b"]}', "missing_field", "texts"),
+        ('{"text": "a", "pairs": ["b"]}', "unknown_field", "pairs"),
+        ('{"txt": "a"}', "unknown_field", "txt"),  # which explains what is missing
         ('{"texts": ["a"], "' + 200 * "x" + '": 0}', "unknown_field", "x" * 100),
     ],
 )
@@ -163,7 +198,11 @@ def test_what_is_no_request_is_told_so(client, content, code, where):
 
 def test_an_unknown_field_is_told_which_there_are(client):
     error = error_of(client.post("/v1/encode", {"texts": [], "pairs": []}), 422)
-    assert error["message"] == "no such field; there are texts, model"
+    assert error["where"] == "pairs"
+    assert "model, texts" in error["message"]
+    error = error_of(client.post("/v1/encode", {"text": "", "pair": ""}), 422)
+    assert error["where"] == "pair"
+    assert "model, text." in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +223,7 @@ def test_pairs_are_for_pair_models_and_for_no_other(client, path, request_, code
 def test_an_unknown_model_is_told_which_there_are(client):
     error = error_of(client.post("/v1/predict", {"texts": [], "model": "texts"}), 404)
     assert (error["code"], error["where"]) == ("unknown_model", "model")
-    assert error["message"].endswith("there are text, pair, document, text-mean")
+    assert "text, pair, document, text-mean" in error["message"]
 
 
 @pytest.mark.parametrize(

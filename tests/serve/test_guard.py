@@ -52,7 +52,7 @@ def test_every_answer_has_the_headers(serving, monkeypatch):
     assert error_of(answer, 500)
     check_headers(answer)
     monkeypatch.setattr(client.service, "metrics", None)
-    answer = client.get("/metrics")  # through FastAPI's router
+    answer = client.get("/metrics")
     assert error_of(answer, 500)
     check_headers(answer)
 

@@ -10,7 +10,7 @@ from perron_tests.pipelines import small_pipeline
 
 from perron import Pipeline
 from perron.serve import Limits
-from perron.serve.service import batch_size
+from perron.serve.operations import batch_size
 
 PATHS = ["/v1/predict", "/v1/encode", "/v1/explain"]
 
@@ -70,7 +70,7 @@ def test_a_request_may_have_so_many_texts(serving, path):
     assert client.post(path, {"texts": ["a"] * 3}).status_code == 200
     error = error_of(client.post(path, {"texts": ["a"] * 4}), 422)
     assert (error["code"], error["where"]) == ("too_many_texts", "texts")
-    assert "4 texts, but a request may have 3" in error["message"]
+    assert "at most 3 entries, got 4" in error["message"]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -90,12 +90,25 @@ def test_a_text_may_have_so_many_characters(serving, path):
     assert (error["code"], error["where"]) == ("too_many_characters", "texts.0")
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_one_text_has_the_same_limits(serving, path):
+    client = serving(max_words=4, max_explained_words=4, max_characters=20)
+    assert client.post(path, {"text": "a b c d"}).status_code == 200
+    error = error_of(client.post(path, {"text": "a b c d e"}), 422)
+    assert (error["code"], error["where"]) == ("too_many_words", "text")
+    error = error_of(client.post(path, {"text": "!" * 21}), 422)
+    assert (error["code"], error["where"]) == ("too_many_characters", "text")
+
+
 @pytest.mark.parametrize("path", ["/v1/predict", "/v1/explain"])
 def test_the_second_text_of_a_pair_has_the_same_limits(serving, path):
     client = serving(max_words=2, max_explained_words=2)
     request = {"model": "pair", "texts": ["a", "a"], "pairs": ["a", "a b c"]}
     error = error_of(client.post(path, request), 422)
     assert (error["code"], error["where"]) == ("too_many_words", "pairs.1")
+    request = {"model": "pair", "text": "a", "pair": "a b c"}
+    error = error_of(client.post(path, request), 422)
+    assert (error["code"], error["where"]) == ("too_many_words", "pair")
 
 
 def test_marks_are_words_when_edges_are_counted(serving):

@@ -17,7 +17,7 @@ from perron.serve import Limits, create_app
 MODELS = [small_pipeline("text"), small_pipeline("pair", "mean")]
 MODELS[1].name = "pair"
 app = create_app(MODELS, Limits(batch_wait=0))
-schema = schemathesis.openapi.from_dict(app.openapi())
+schema = schemathesis.openapi.from_dict(app.state.openapi)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_answers_are_as_described_and_never_a_failure(case, called):
 
 
 def test_the_document_describes_records_requests_and_errors():
-    document = app.openapi()
+    document = app.state.openapi
     assert set(document["paths"]) == {
         "/healthz",
         "/metrics",
@@ -63,20 +63,31 @@ def test_the_document_describes_records_requests_and_errors():
         assert parts[name]["description"] == part["description"]
     explain = document["paths"]["/v1/explain"]["post"]
     (body,) = explain["requestBody"]["content"].values()
-    assert set(body["schema"]["properties"]) == {"texts", "pairs", "model"}
-    assert body["schema"]["additionalProperties"] is False
+    several, one = [
+        parts[form["$ref"].rpartition("/")[2]] for form in body["schema"]["oneOf"]
+    ]
+    assert set(several["properties"]) == {"texts", "pairs", "model"}
+    assert several["required"] == ["texts"]
+    assert set(one["properties"]) == {"text", "pair", "model"}
+    assert one["required"] == ["text"]
+    assert several["additionalProperties"] is one["additionalProperties"] is False
+    assert "256" in str(parts["Limits"])
     for status in ("401", "404", "413", "422", "429", "500", "503"):
         (error,) = explain["responses"][status]["content"].values()
         assert error["schema"] == {"$ref": template.format(model="ErrorAnswer")}
 
 
+def test_the_served_document_is_the_same(called):
+    assert called.get("/openapi.json").json() == app.state.openapi
+
+
 def test_only_what_wants_the_key_says_so():
-    document = create_app(MODELS, key="key").openapi()
+    document = create_app(MODELS, key="key").state.openapi
     assert document["components"]["securitySchemes"] == {
         "key": {"type": "http", "scheme": "bearer"}
     }
     for path, methods in document["paths"].items():
         for method in methods.values():
             assert ("security" in method) == (path != "/healthz")
-    for methods in app.openapi()["paths"].values():
+    for methods in app.state.openapi["paths"].values():
         assert not any("security" in method for method in methods.values())

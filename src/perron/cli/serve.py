@@ -7,54 +7,35 @@ from typing import Annotated
 import typer
 
 from perron.cli.console import say
+from perron.cli.options import with_options
 from perron.errors import SettingsError
+from perron.serve.limits import Limits
 
 
+@with_options(Limits)
 def serve(
     models: Annotated[list[Path], typer.Argument(help="Folders of trained models.")],
+    limits: Limits,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; all but loopback need a key.")
+        str, typer.Option(help="Address to listen on. All but loopback need a key.")
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port; 0 is any free one.")
     ] = 8000,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Batches at the same time; unless given, the cores."),
+        typer.Option(
+            min=1,
+            help="Batches at the same time. Defaults to the number of cores.",
+        ),
     ] = None,
-    max_body: Annotated[
-        int, typer.Option(min=1, help="Bytes of a request.")
-    ] = 4_000_000,
-    max_texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 256,
-    max_words: Annotated[int, typer.Option(min=1, help="Words of a text.")] = 5000,
-    max_characters: Annotated[
-        int, typer.Option(min=1, help="Characters of a text.")
-    ] = 50_000,
-    max_explained_texts: Annotated[
-        int, typer.Option(min=1, help="Texts of a request to /v1/explain.")
-    ] = 16,
-    max_explained_words: Annotated[
-        int, typer.Option(min=1, help="Words of a text to explain.")
-    ] = 1000,
-    max_queue: Annotated[
-        int, typer.Option(min=1, help="Texts that wait to be computed.")
-    ] = 4096,
-    max_batch: Annotated[
-        int, typer.Option(min=1, help="Texts that are pooled together.")
-    ] = 256,
-    max_seconds: Annotated[
-        float, typer.Option(min=0.001, help="Time for a request.")
-    ] = 30.0,
-    batch_wait: Annotated[
-        float, typer.Option(min=0, help="Seconds that an idle server waits for more.")
-    ] = 0.002,
 ) -> None:
-    """Serve models: an HTTP API, and a page to look at what they see.
+    """Serve models: an HTTP API, and a page to explore their word graphs.
 
     The API is at /v1/predict, /v1/encode, /v1/explain and /v1/models, its description
     at /openapi.json, and the page at /. Clients must send the key that the environment
-    variable PERRON_API_KEY holds, if it is set. Ctrl+C or SIGTERM finishes what is
-    under way.
+    variable PERRON_API_KEY holds, if it is set. Ctrl+C or SIGTERM stops the server
+    after the requests that are being computed.
 
     Examples:
 
@@ -63,35 +44,24 @@ def serve(
         perron serve runs/demo-runs/centrality-0 runs/demo-runs/mean-0 --port 8080
     """
     try:
-        from perron.serve import Limits, create_app
+        from perron.serve.app import create_app
         from perron.serve.run import KEY, address_of, check_key, listen
         from perron.serve.run import serve as run
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("perron"):
             raise
+        missing = error.name.partition(".")[0]
         raise SettingsError(
-            f"{error.name} is missing: pip install 'perron[serve]'"
+            f"{missing} is missing: pip install 'perron[serve]'"
         ) from error
     import torch
 
     from perron.pipeline import load_all
 
-    limits = Limits(
-        max_body=max_body,
-        max_texts=max_texts,
-        max_words=max_words,
-        max_characters=max_characters,
-        max_explained_texts=max_explained_texts,
-        max_explained_words=max_explained_words,
-        max_queue=max_queue,
-        max_batch=max_batch,
-        max_seconds=max_seconds,
-        batch_wait=batch_wait,
-    )
-    if max_queue < max_texts:
+    if limits.max_queue < limits.max_texts:
         raise SettingsError(
-            f"--max-queue {max_queue}: a request of --max-texts {max_texts} would "
-            "never find room in it"
+            f"--max-queue must be at least --max-texts, {limits.max_texts}, got "
+            f"{limits.max_queue}. A request with that many texts would never fit."
         )
     key = os.environ.get(KEY) or None
     check_key(host, key)

@@ -1,6 +1,19 @@
-"""Trained models over HTTP, and a page to look at what they see."""
+"""Trained models over HTTP, and a page to explore their word graphs."""
 
-from perron.serve.app import create_app
+from typing import TYPE_CHECKING, Any
+
 from perron.serve.limits import Limits
 
+if TYPE_CHECKING:
+    from perron.serve.app import create_app
+
 __all__ = ["Limits", "create_app"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the application on first use: it needs the extra ``serve``."""
+    if name != "create_app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from perron.serve.app import create_app
+
+    return create_app

@@ -6,21 +6,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 import perron.explain
-from perron import __version__
 from perron.pipeline import Pipeline
 from perron.serve.limits import Limits
 from perron.serve.metrics import Measured
-from perron.serve.responses import Refused, on_http, on_refused
-from perron.serve.routes import StraightTo, create_routes
+from perron.serve.openapi import openapi_document
+from perron.serve.responses import Refused, json_answer, on_http, on_refused
+from perron.serve.routes import create_routes
 from perron.serve.security import Guard, NoTraceback, SafeHeaders
 from perron.serve.service import Service
 
@@ -65,24 +66,18 @@ class Files(StaticFiles):
         return answer
 
 
-def add_pages(app: FastAPI) -> None:
-    """Add the viewer, at the root, and its files."""
+def create_pages() -> list[BaseRoute]:
+    """Return the viewer, at the root, and its files."""
     files = Files(PAGES)
-    app.mount("/static/graph", Files(GRAPH))
-    app.mount("/static", files)
 
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def index(request: Request) -> Response:
         return await files.get_response("index.html", request.scope)
 
-
-# Spans and logs have the messages of errors, and these may have texts.
-_NO_TELEMETRY: Any = {
-    "tracing": False,
-    "metrics": False,
-    "logs": False,
-    "auto_configure": False,
-}
+    return [
+        Route("/", index),
+        Mount("/static/graph", Files(GRAPH)),
+        Mount("/static", files),
+    ]
 
 
 def create_app(
@@ -90,57 +85,48 @@ def create_app(
     limits: Limits | None = None,
     key: str | None = None,
     threads: int = 1,
-) -> FastAPI:
+) -> Starlette:
     """Return an ASGI application that serves the models.
 
+    Its OpenAPI document is at ``/openapi.json`` and in ``app.state.openapi``.
+
     Args:
-        models: one or more, of different names; the first answers where none is named.
-        limits: how much may be asked.
-        key: who asks must know it; without one, only this machine is answered.
-        threads: batches that are computed at the same time, each with as many threads
-            as torch is told to use.
+        models: One or more models with different names. The first one answers requests
+            that name no model.
+        limits: Limits of requests.
+        key: Key that clients must send. Without a key, only this machine is answered.
+        threads: Number of batches that are computed at the same time, each with as many
+            threads as torch is set to use.
     """
     service = Service(models, limits or Limits(), threads)
-    routes = create_routes(service)
+    api = create_routes(service)
+    document = openapi_document(api, key is not None)
+
+    async def openapi(request: Request) -> Response:
+        return json_answer(document)
+
+    routes = [*api, Route("/openapi.json", openapi), *create_pages()]
+    paths = {route.path for route in routes if isinstance(route, Route)}
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await service.warm_up()
         yield
         service.stopping = True
         await service.batcher.close()
 
-    app = FastAPI(
-        title="Perron",
-        version=__version__,
-        description="Text classification by pooling words with eigenvector centrality.",
-        docs_url=None,  # its pages load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
-        telemetry=_NO_TELEMETRY,
+    app = Starlette(
+        routes=routes,
         lifespan=lifespan,
         exception_handlers={Refused: on_refused, HTTPException: on_http},
         middleware=[  # the first sees a request first, and its answer last
             Middleware(SafeHeaders),
-            Middleware(Measured, metrics=service.metrics),
+            Middleware(Measured, metrics=service.metrics, paths=paths),
             Middleware(NoTraceback),
             Middleware(Guard, key=key),
-            Middleware(StraightTo, routes=routes),
         ],
     )
+    app.router.redirect_slashes = False
     app.state.service = service
-    app.include_router(routes)
-    add_pages(app)
-    if key is not None:
-        _tell_of_key(app.openapi())
+    app.state.openapi = document
     return app
-
-
-def _tell_of_key(document: dict[str, Any]) -> None:
-    """Say in the OpenAPI document which paths want the key."""
-    schemes = {"key": {"type": "http", "scheme": "bearer"}}
-    document["components"]["securitySchemes"] = schemes
-    for path, methods in document["paths"].items():
-        if path != "/healthz":
-            for method in methods.values():
-                method["security"] = [{"key": []}]

@@ -1,4 +1,4 @@
-"""Answers as JSON; every error has one shape."""
+"""Responses as JSON, and the one shape of every error."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class Refused(Exception):
-    """A request that is not answered as asked; the message says what to do."""
+    """An error response. The message says how to fix the request."""
 
     def __init__(
         self,
@@ -29,20 +29,20 @@ class Refused(Exception):
         self.headers = dict(headers or {})
 
     def answer(self) -> Response:
-        """Return the answer that tells it."""
+        """Return the response."""
         error = {"code": self.code, "message": self.message, "where": self.where}
         return json_answer({"error": error}, self.status, self.headers)
 
 
 def gone() -> Refused:
-    """Return what a client that went away is not told; 499 is in the metrics."""
-    return Refused(499, "client_gone", "the client went away")
+    """Return the response to a client that went away. Only the metrics see it."""
+    return Refused(499, "client_gone", "the client went away.")
 
 
 def json_answer(
     content: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return JSON, never with NaN, which JSON has no word for."""
+    """Return a JSON response, never with NaN, which is not valid JSON."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
     return json_text(text, status, headers)
 
@@ -50,25 +50,25 @@ def json_answer(
 def json_text(
     text: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return what is JSON already."""
+    """Return a response with a text that is JSON already."""
     return Response(
         text.encode(), status, dict(headers or {}), media_type="application/json"
     )
 
 
 async def on_refused(_: Request, error: Exception) -> Response:
-    """Tell why a request was refused."""
+    """Return the response of a refused request."""
     assert isinstance(error, Refused)
     return error.answer()
 
 
 async def on_http(request: Request, error: Exception) -> Response:
-    """Give Starlette's own errors, such as of an unknown path, our shape."""
+    """Return Starlette's own errors, such as of an unknown path, in our shape."""
     assert isinstance(error, HTTPException)
     messages = {
-        404: "there is nothing at this path; GET /openapi.json lists what there is",
-        405: f"{request.method} does not go with this path; GET /openapi.json tells "
-        "what does",
+        404: "this path is unknown. GET /openapi.json lists the paths.",
+        405: f"this path does not support {request.method}. GET /openapi.json lists "
+        "the methods.",
     }
     status = error.status_code
     message = messages.get(status, str(error.detail))

@@ -1,158 +1,135 @@
 """The paths of the API."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from typing import Any
 
-from fastapi import APIRouter
-from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perron import __version__
 from perron.pipeline import Pipeline
 from perron.serve import schemas
-from perron.serve.limits import read_body
-from perron.serve.responses import Refused, json_answer, json_text
-from perron.serve.schemas import EncodeRequest, TextsRequest, parse
-from perron.serve.service import Operation, Service, Work
+from perron.serve.limits import Limits
+from perron.serve.openapi import Answer, ApiRoute
+from perron.serve.operations import OPERATIONS, Operation
+from perron.serve.responses import Refused, gone, json_answer, json_text
+from perron.serve.service import BatchKey, Service
 
-_Asked = tuple[Pipeline, list[Any]]
-_ERRORS = {
-    401: "the key is missing or wrong",
-    403: "asked by a page of another site, or for another host",
-    404: "no model of this name",
-    408: "the request did not arrive in time",
-    413: "too many bytes",
-    415: "not application/json",
-    422: "no JSON of this form, or more than the limits allow",
-    429: "too many texts wait already",
-    500: "the server failed",
-    503: "not done in time, or the server is stopping",
-}
+# A body that does not state its length is read up to this multiple of the limit: a
+# client that is still sending when its connection is closed does not see the answer.
+_PATIENCE = 4
+_ANY_REQUEST = (403, 500)
+_WITH_KEY = (401, *_ANY_REQUEST)
+_WITH_BODY = (404, 408, 413, 415, 422, 429, 503, *_WITH_KEY)
 
 
-def create_routes(service: Service) -> APIRouter:
-    """Return the paths that answer with what the service computes."""
-    router = APIRouter()
-    limits = service.limits
+def create_routes(service: Service) -> list[ApiRoute]:
+    """Return the paths of the API, those that compute first."""
+    routes = [_operation_route(service, operation) for operation in OPERATIONS]
 
-    async def asked(request: Request, kind: type[Any], operation: Operation) -> _Asked:
-        """Read, check and compute what a request asks for."""
-        if service.stopping:
-            raise _stopping()
-        if not _is_json(request):
-            raise Refused(
-                415, "no_json", "send JSON, with Content-Type: application/json"
-            )
-        deadline = asyncio.get_running_loop().time() + limits.max_seconds
-        sent = parse(kind, await read_body(request, limits, deadline))
-        pipeline = service.find(sent.model)
-        pairs = getattr(sent, "pairs", None)
-        if operation != "encode":
-            _check_pairs(pipeline, sent.texts, pairs)
-        most = (limits.max_texts, limits.max_words)
-        if operation == "explain":
-            most = (limits.max_explained_texts, limits.max_explained_words)
-        limits.check("texts", sent.texts, *most)
-        limits.check("pairs", pairs or (), *most)
-        work = Work(pipeline.name, operation)
-        found = await service.results(request, work, sent.texts, pairs, deadline)
-        return pipeline, found
-
-    @router.post("/v1/predict", **_described(TextsRequest, schemas.PredictAnswer))
-    async def predict(request: Request) -> Response:
-        """Classify texts."""
-        pipeline, rows = await asked(request, TextsRequest, "predict")
-        labels = pipeline.labels
-        predictions = [
-            {
-                "label": labels[row.index(max(row))],
-                "probabilities": dict(zip(labels, row, strict=True)),
-            }
-            for row in rows
-        ]
-        return json_answer({"model": pipeline.name, "predictions": predictions})
-
-    @router.post("/v1/encode", **_described(EncodeRequest, schemas.EncodeAnswer))
-    async def encode(request: Request) -> Response:
-        """Return the pooled vector of each text."""
-        pipeline, rows = await asked(request, EncodeRequest, "encode")
-        return json_answer({"model": pipeline.name, "vectors": rows})
-
-    @router.post("/v1/explain", **_described(TextsRequest, schemas.ExplainAnswer))
-    async def explain(request: Request) -> Response:
-        """Classify texts and return their words, weights and edges."""
-        pipeline, records = await asked(request, TextsRequest, "explain")
-        name = json.dumps(pipeline.name)
-        return json_text(f'{{"model": {name}, "records": [{", ".join(records)}]}}')
-
-    @router.get(
-        "/v1/models", response_model=None, responses=_answers(schemas.ModelsAnswer)
-    )
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
         """List the models and the limits."""
         answer = schemas.ModelsAnswer(
             models=[_entry(pipeline) for pipeline in service.models.values()],
-            limits=limits,
+            limits=service.limits,
             version=__version__,
         )
         return json_text(answer.model_dump_json())
 
-    @router.get(
-        "/healthz",
-        response_model=None,
-        responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}},
-    )
-    async def health() -> Response:
-        """Tell whether the server takes requests."""
+    async def health(request: Request) -> Response:
+        """Report whether the server accepts requests."""
         if service.stopping:
             return json_answer({"status": "stopping"}, 503)
         return json_answer({"status": "ok"})
 
-    @router.get(
-        "/metrics",
-        response_model=None,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    )
-    async def metrics() -> Response:
-        """Tell Prometheus what the server has done."""
+    async def metrics(request: Request) -> Response:
+        """Report metrics for Prometheus."""
         return Response(
             service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST}
         )
 
-    return router
+    listed = Answer(schemas.ModelsAnswer, "The models and the limits.")
+    healthy = Answer(schemas.Health, "The server accepts requests.")
+    stopping = Answer(schemas.Health, "The server is stopping.")
+    measured = Answer(None, "Metrics in the text format of Prometheus.")
+    return [
+        *routes,
+        ApiRoute("GET", "/v1/models", models, {200: listed}, _WITH_KEY),
+        ApiRoute(
+            "GET", "/healthz", health, {200: healthy, 503: stopping}, _ANY_REQUEST
+        ),
+        ApiRoute("GET", "/metrics", metrics, {200: measured}, _WITH_KEY),
+    ]
 
 
-class StraightTo:
-    """Takes the paths that compute past FastAPI's router.
+def _operation_route(service: Service, operation: Operation) -> ApiRoute:
+    limits = service.limits
 
-    The way through it takes longer than all that is done here for a short text.
-    """
+    async def endpoint(request: Request) -> Response:
+        if service.stopping:
+            raise _stopping()
+        if not _is_json(request):
+            raise Refused(
+                415,
+                "no_json",
+                "the body must be JSON. Send Content-Type: application/json.",
+            )
+        deadline = asyncio.get_running_loop().time() + limits.max_seconds
+        body = await _read_body(request, limits, deadline)
+        sent = schemas.parse(operation.requests, body)
+        pipeline = service.find(sent.model)
+        items = operation.check(sent, pipeline, limits)
+        key = BatchKey(pipeline.name, operation)
+        results = await service.results(request, key, items, deadline)
+        return operation.respond(pipeline, results)
 
-    def __init__(self, app: ASGIApp, routes: APIRouter) -> None:
-        self.app = app
-        self.endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            route.path: route.endpoint
-            for route in routes.routes
-            if isinstance(route, APIRoute) and "POST" in (route.methods or ())
-        }
+    description = operation.answer.__doc__ or ""
+    return ApiRoute(
+        "POST",
+        f"/v1/{operation.name}",
+        endpoint,
+        {200: Answer(operation.answer, description)},
+        _WITH_BODY,
+        requests=operation.requests,
+        name=operation.name,
+        summary=operation.__doc__,
+    )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = None
-        if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = self.endpoints.get(scope["path"])
-        if endpoint is None:
-            await self.app(scope, receive, send)
-            return
-        try:
-            answer = await endpoint(Request(scope, receive))
-        except Refused as refused:
-            answer = refused.answer()
-        await answer(scope, receive, send)
+
+async def _read_body(request: Request, limits: Limits, deadline: float) -> bytes:
+    """Return the body, but never keep more of it than is allowed."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > limits.max_body:
+        raise _too_large(limits)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout_at(deadline):
+            async for part in request.stream():
+                size += len(part)
+                if size <= limits.max_body:
+                    parts.append(part)
+                elif size > _PATIENCE * limits.max_body:
+                    break
+    except ClientDisconnect:
+        raise gone() from None
+    except TimeoutError:
+        raise Refused(
+            408,
+            "body_too_slow",
+            f"the request did not arrive within {limits.max_seconds:g} seconds.",
+            headers={"connection": "close"},
+        ) from None
+    if size > limits.max_body:
+        raise _too_large(limits)
+    return b"".join(parts)
+
+
+def _too_large(limits: Limits) -> Refused:
+    message = (
+        f"a request must have at most {limits.max_body} bytes. Send fewer texts at "
+        "once."
+    )
+    return Refused(413, "body_too_large", message)
 
 
 def _is_json(request: Request) -> bool:
@@ -162,21 +139,8 @@ def _is_json(request: Request) -> bool:
 
 def _stopping() -> Refused:
     headers = {"retry-after": "1", "connection": "close"}
-    message = "this server is stopping: ask another one, or try again in a moment"
+    message = "this server is stopping. Ask another one, or try again in a moment."
     return Refused(503, "stopping", message, headers=headers)
-
-
-def _check_pairs(pipeline: Pipeline, texts: list[str], pairs: list[str] | None) -> None:
-    is_pair = pipeline.word_ids.kind == "pair"
-    if is_pair and pairs is None:
-        message = f"{pipeline.name} is for pairs: send their second texts as pairs"
-        raise Refused(422, "pairs_missing", message, "pairs")
-    if not is_pair and pairs is not None:
-        message = f"{pipeline.name} is for single texts: leave out the pairs"
-        raise Refused(422, "pairs_not_wanted", message, "pairs")
-    if pairs is not None and len(pairs) != len(texts):
-        message = f"{len(texts)} texts, but {len(pairs)} pairs: send as many of each"
-        raise Refused(422, "pairs_not_as_many", message, "pairs")
 
 
 def _entry(pipeline: Pipeline) -> schemas.ModelEntry:
@@ -191,21 +155,3 @@ def _entry(pipeline: Pipeline) -> schemas.ModelEntry:
         max_words=config.max_words,
         max_sentences=config.max_sentences,
     )
-
-
-def _described(request: type[Any], answer: type[Any]) -> dict[str, Any]:
-    """Describe a path for OpenAPI; its bodies are read and written by hand."""
-    body = {"application/json": {"schema": request.model_json_schema()}}
-    return {
-        "response_model": None,
-        "responses": _answers(answer),
-        "openapi_extra": {"requestBody": {"required": True, "content": body}},
-    }
-
-
-def _answers(answer: type[Any]) -> dict[int | str, dict[str, Any]]:
-    errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": schemas.ErrorAnswer, "description": meaning}
-        for status, meaning in _ERRORS.items()
-    }
-    return {200: {"model": answer}, **errors}

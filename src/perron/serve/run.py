@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from perron.errors import PerronError, SettingsError
@@ -71,7 +71,7 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: FastAPI, bound: socket.socket, on_start: Callable[[], None]) -> None:
+def serve(app: Starlette, bound: socket.socket, on_start: Callable[[], None]) -> None:
     """Answer until SIGTERM or SIGINT; then finish what is under way.
 
     Args:
@@ -127,7 +127,7 @@ class _Protocol(HttpToolsProtocol):
     """Gives what is no HTTP the same kind of answer as everything else."""
 
     def send_400_response(self, msg: str) -> None:
-        refused = Refused(400, "no_http", "this is no request that HTTP knows")
+        refused = Refused(400, "no_http", "this is not a valid HTTP request.")
         answer = refused.answer()
         headers = {**answer.headers, **HEADERS, "cache-control": "no-store"}
         lines = [f"{name}: {value}\r\n" for name, value in headers.items()]

@@ -1,78 +1,157 @@
-"""What is sent and answered, as JSON."""
+"""Requests and responses as JSON."""
 
-from typing import Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from perron.explain import Explanation
 from perron.serve.limits import Limits
 from perron.serve.responses import Refused
 
-_MODEL = Field(None, description="name of a model; unless given, the first")
-_PAIRS = Field(None, description="the second texts, for a model of pairs")
+_MODEL = Field(None, description="Name of a model. Defaults to the first.")
 
 
-class _Request(BaseModel):
+class Item(NamedTuple):
+    """A text, or a pair of texts, and its position in the request."""
+
+    text: str
+    pair: str | None
+    position: int | None  # None for a request with a single text
+
+    def where(self, field: Literal["text", "pair"]) -> str:
+        """Return the path of the text, or of its pair, in the request."""
+        return field if self.position is None else f"{field}s.{self.position}"
+
+
+class TextRequest(BaseModel):
+    """A request that names a model and has one text or several."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    pair_field: ClassVar[str | None] = None
 
-
-class EncodeRequest(_Request):
-    """Texts to turn into vectors."""
-
-    texts: list[str]
     model: str | None = _MODEL
 
+    def items(self) -> list[Item]:
+        """Return the texts, each with its pair if there is one."""
+        raise NotImplementedError
 
-class TextsRequest(_Request):
-    """Texts, or pairs of them, to classify or to explain."""
+    def has_pairs(self) -> bool:
+        """Return whether second texts were sent."""
+        return self.pair_field is not None and (
+            getattr(self, self.pair_field) is not None
+        )
+
+
+class EncodeTexts(TextRequest):
+    """Texts to encode."""
 
     texts: list[str]
-    pairs: list[str] | None = _PAIRS
-    model: str | None = _MODEL
+
+    def items(self) -> list[Item]:
+        return [Item(text, None, place) for place, text in enumerate(self.texts)]
+
+
+class EncodeText(TextRequest):
+    """One text to encode."""
+
+    text: str
+
+    def items(self) -> list[Item]:
+        return [Item(self.text, None, None)]
+
+
+class ClassifyTexts(TextRequest):
+    """Texts, or pairs of texts, to classify or to explain."""
+
+    pair_field = "pairs"
+
+    texts: list[str]
+    pairs: list[str] | None = Field(
+        None, description="The second texts, for a model of pairs."
+    )
+
+    def items(self) -> list[Item]:
+        pairs = [None] * len(self.texts) if self.pairs is None else self.pairs
+        if len(pairs) != len(self.texts):
+            raise Refused(
+                422,
+                "pairs_not_as_many",
+                f"pairs must have as many entries as texts, got {len(pairs)} pairs "
+                f"and {len(self.texts)} texts.",
+                "pairs",
+            )
+        both = zip(self.texts, pairs, strict=True)
+        return [Item(text, pair, place) for place, (text, pair) in enumerate(both)]
+
+
+class ClassifyText(TextRequest):
+    """One text, or one pair of texts, to classify or to explain."""
+
+    pair_field = "pair"
+
+    text: str
+    pair: str | None = Field(None, description="The second text, for a model of pairs.")
+
+    def items(self) -> list[Item]:
+        return [Item(self.text, self.pair, None)]
+
+
+class Requests(NamedTuple):
+    """The two forms of one request: with several texts, and with one."""
+
+    several: type[TextRequest]
+    one: type[TextRequest]
+
+
+ENCODE = Requests(EncodeTexts, EncodeText)
+CLASSIFY = Requests(ClassifyTexts, ClassifyText)
 
 
 class Prediction(BaseModel):
-    """The most probable class and the probability of each."""
+    """The most probable class and the probability of each class."""
 
     label: str
     probabilities: dict[str, float]
 
 
 class PredictAnswer(BaseModel):
-    """A prediction for each text."""
+    """One prediction per text."""
 
     model: str
     predictions: list[Prediction]
 
 
 class EncodeAnswer(BaseModel):
-    """A vector for each text."""
+    """One vector per text."""
 
     model: str
     vectors: list[list[float]]
 
 
 class ExplainAnswer(BaseModel):
-    """A record for each text."""
+    """One explanation per text."""
 
     model: str
     records: list[Explanation]
 
 
 class ModelEntry(BaseModel):
-    """What a model is."""
+    """Description of a model."""
 
     name: str
     kind: Literal["text", "pair", "document"]
     encoder: str
     aggregator: str
     labels: list[str]
-    max_words: int = Field(description="of a text, or of a sentence, that it reads")
-    max_sentences: int = Field(description="of a document that it reads")
+    max_words: int = Field(
+        description="Words that the model reads of a text, or of a sentence."
+    )
+    max_sentences: int = Field(description="Sentences that it reads of a document.")
 
 
 class ModelsAnswer(BaseModel):
-    """All models, and how much may be asked of them."""
+    """All models, and the limits of the server."""
 
     models: list[ModelEntry]
     limits: Limits
@@ -80,13 +159,13 @@ class ModelsAnswer(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server takes requests."""
+    """Whether the server accepts requests."""
 
     status: Literal["ok", "stopping"]
 
 
 class Problem(BaseModel):
-    """What was wrong, what to do, and which part of the request it is about."""
+    """What is wrong, how to fix it, and which part of the request it concerns."""
 
     code: str
     message: str
@@ -99,27 +178,42 @@ class ErrorAnswer(BaseModel):
     error: Problem
 
 
-_CODES = {
-    "json_invalid": "invalid_json",
-    "extra_forbidden": "unknown_field",
-    "missing": "missing_field",
-}
-_LONGEST = 100  # characters of a field's name that are said back
-_Parsed = TypeVar("_Parsed", bound=_Request)
+_CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
+_LONGEST = 100  # characters of a field's name that an error repeats
 
 
-def parse(kind: type[_Parsed], body: bytes) -> _Parsed:
-    """Read a request, or refuse it and say what its first fault is."""
+def parse(requests: Requests, body: bytes) -> TextRequest:
+    """Parse a request, or refuse it with its first problem."""
     try:
-        return kind.model_validate_json(body)
+        content = from_json(body)
+    except ValueError as error:
+        message = f"the body must be valid JSON, got: {error}."
+        raise Refused(422, "invalid_json", message) from None
+    is_one = isinstance(content, dict) and bool({"text", "pair"} & content.keys())
+    if is_one and "texts" in content:
+        message = (
+            "text and pair are for one text, texts and pairs for several. Send one of "
+            "the two forms."
+        )
+        raise Refused(422, "text_and_texts", message, "texts")
+    kind = requests.one if is_one else requests.several
+    try:
+        return kind.model_validate(content)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-    # A misspelt field explains one that is missing.
-    faults.sort(key=lambda fault: fault["type"] != "extra_forbidden")
-    first = faults[0]
+        problems = error.errors(include_url=False, include_input=False)
+        raise _refused(kind, problems) from None
+
+
+def _refused(kind: type[TextRequest], problems: list[Any]) -> Refused:
+    # A misspelled field explains a missing one.
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    first = problems[0]
     where = ".".join(str(part) for part in first["loc"])[:_LONGEST]
     code = _CODES.get(first["type"], "wrong_type")
     message = first["msg"]
     if code == "unknown_field":
-        message = f"no such field; there are {', '.join(kind.model_fields)}"
-    raise Refused(422, code, message, where or None)
+        known = ", ".join(kind.model_fields)
+        message = f"this field is unknown. The fields are {known}."
+    elif where == "texts" and code == "missing_field":
+        message = "texts is missing. Send texts, a list, or text, a string."
+    return Refused(422, code, message, where or None)

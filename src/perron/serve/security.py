@@ -73,9 +73,14 @@ class NoTraceback:
             log.error("%s in\n%s", type(error).__name__, frames)
             if not started:
                 failed = Refused(
-                    500, "internal_error", "the server failed; its log tells where"
+                    500, "internal_error", "the server failed. Its log says where."
                 )
                 await failed.answer()(scope, receive, send)
+
+
+def needs_key(path: str) -> bool:
+    """Return whether a path is for clients with the key only, if there is a key."""
+    return path.startswith("/v1/") or path == "/metrics"
 
 
 class Guard:
@@ -99,8 +104,7 @@ class Guard:
     def _problem(self, scope: Scope) -> Refused | None:
         if self.key is None:
             return _foreign(scope)
-        path = scope["path"]
-        if not (path.startswith("/v1/") or path == "/metrics"):
+        if not needs_key(scope["path"]):
             return None
         scheme, _, given = _one(scope, b"authorization").partition(b" ")
         right = hmac.compare_digest(given.strip(), self.key)
@@ -109,7 +113,7 @@ class Guard:
         return Refused(
             401,
             "no_key" if not given else "wrong_key",
-            "this server wants its key: send the header Authorization: Bearer KEY",
+            "this server requires its key. Send the header Authorization: Bearer KEY.",
             headers={"www-authenticate": 'Bearer realm="perron"'},
         )
 
@@ -120,7 +124,7 @@ def _foreign(scope: Scope) -> Refused | None:
         return Refused(
             403,
             "foreign_host",
-            "without a key this server answers to localhost, 127.0.0.1 and [::1] only",
+            "without a key this server answers localhost, 127.0.0.1 and [::1] only.",
             "host",
         )
     origins = [value for name, value in scope["headers"] if name == b"origin"]
@@ -128,7 +132,7 @@ def _foreign(scope: Scope) -> Refused | None:
         return Refused(
             403,
             "foreign_origin",
-            "without a key this server does not answer pages of other sites",
+            "without a key this server does not answer pages of other sites.",
             "origin",
         )
     return None
