@@ -1,6 +1,8 @@
 # Names for long commands. `make help` lists them.
-PYTHON ?= python3.11
-VENV := .venv
+# Any Python from 3.11 on; 3.11 is what the pinned versions are tested with most.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+NEWEST ?= python3.13
 RUN := $(VENV)/bin
 # An environment variable, so that the constraints reach build environments too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -11,7 +13,7 @@ CALM := GOMP_SPINCOUNT=1000
 # Tests start many processes; with their modules compiled once they start sooner.
 unexport PYTHONDONTWRITEBYTECODE
 # One process for each core, with a thread each; the tests of a file stay together, and
-# files are begun in the order of tests/conftest.py.
+# files are begun in the order of perron_tests/fixtures.py.
 TOGETHER := -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
@@ -26,6 +28,13 @@ demo: $(VENV)/.demo ## train four poolings on real sentences, show what words we
 
 test: $(VENV)/.dev chromium ## run the tests
 	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow and not spark" -rs $(ARGS)
+
+core: $(VENV)/.core ## run the tests of solver, pooling, layers and models: under a minute
+	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "not slow" -rs $(ARGS) \
+	  tests/solver tests/pooling tests/layers tests/models
+
+newest: ## run the tests with the newest Python supported, in a .venv of its own
+	$(MAKE) test PYTHON=$(NEWEST) VENV=.venv-$(NEWEST)
 
 slow: $(VENV)/.dev chromium ## run the tests that take minutes
 	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(TOGETHER) -m "slow and not spark" -rs $(ARGS)
@@ -70,11 +79,19 @@ site/index.html: $(VENV)/.dev $(DOCUMENTED)
 	@echo "built: open $@ in a browser"
 
 clean: ## remove .venv and what tools left behind
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Perron needs Python 3.11 or newer, and $(PYTHON) is older:" \
+	    "name another one with make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(RUN)/python -m pip install -q torch
+	$(RUN)/python -m pip install -q -e '.[core]'
+	@touch $@
 
 # torch first and alone, so that nothing else can ask for another one.
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
@@ -86,4 +103,4 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(RUN)/python -m pip install -q -e '.[train,serve,hf,ray,export,demo,reproduce,docs,dev]'
 	@touch $@
 
-.PHONY: help setup demo test slow spark chromium check bench pictures docs clean
+.PHONY: help setup demo test core newest slow spark chromium check bench pictures docs clean

@@ -1,7 +1,3 @@
 """Plugins of all tests."""
 
-pytest_plugins = [
-    "perron_tests.fixtures",
-    "perron_tests.chromium",
-    "perron_tests.viewer",
-]
+pytest_plugins = ["perron_tests.fixtures", "perron_tests.chromium"]

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+pytest.importorskip("transformers", reason="needs the extra hf")
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from perron.layers.pretrained import HuggingFaceEncoder, model_config, read_encoder

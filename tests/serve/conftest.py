@@ -3,6 +3,8 @@ from contextlib import ExitStack, closing
 import pytest
 from perron_tests.clients import Client
 from perron_tests.pipelines import small_pipeline
+from perron_tests.viewer import WIDE, Running, tab_of
+from perron_tests.viewer import pipelines as viewer_models
 
 from perron.serve import Limits, create_app
 
@@ -36,3 +38,28 @@ def client(pipelines):
     """Return a client of an application with the limits that it has by itself."""
     with closing(Client(create_app(pipelines))) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def models():
+    return viewer_models()
+
+
+@pytest.fixture(scope="module")
+def server(browser, models):
+    running = Running(models.values())
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def tab(browser, server):
+    with tab_of(browser, viewport=WIDE) as opened:
+        yield opened
+
+
+@pytest.fixture
+def expect(browser):
+    from playwright.sync_api import expect
+
+    return expect

@@ -1,4 +1,4 @@
-"""The server in a thread, tabs that look at it, and fixtures for both."""
+"""The server in a thread, and tabs that look at it."""
 
 import threading
 import time
@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import urlencode, urlsplit
 
-import pytest
 import torch
 import uvicorn
 
@@ -95,31 +94,6 @@ def tab_of(browser, expected=(), **settings):
 
         tab.on("request", sent)
         yield tab
-
-
-@pytest.fixture(scope="module")
-def models():
-    return pipelines()
-
-
-@pytest.fixture(scope="module")
-def server(browser, models):
-    running = Running(models.values())
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def tab(browser, server):
-    with tab_of(browser, viewport=WIDE) as opened:
-        yield opened
-
-
-@pytest.fixture
-def expect(browser):
-    from playwright.sync_api import expect
-
-    return expect
 
 
 def chip(tab, model):
