@@ -42,7 +42,7 @@ MAY_IMPORT = {
         "integrations",
     },
 }
-ANYONE = {"errors", "files", "tables"}
+ANYONE = {"errors", "files", "migrations", "tables"}
 
 
 def imported_packages(source: str) -> set[str]:

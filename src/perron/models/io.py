@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from perron.errors import DataError
 from perron.files import make_folder, write_whole
+from perron.migrations import migrate, stamp
 from perron.models.config import ModelConfig
 
 CONFIG = "config.json"
@@ -25,7 +26,7 @@ def save_folder(folder: Path, config: ModelConfig, state: Mapping[str, Tensor]) 
         name: tensor.detach().cpu().contiguous() for name, tensor in state.items()
     }
     write_whole(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
-    content = {"format": "perron-1", "model": config.model_dump(mode="json")}
+    content = stamp("model", {"model": config.model_dump(mode="json")})
     write_whole(folder / CONFIG, json.dumps(content, indent=2).encode())
 
 
@@ -53,12 +54,10 @@ def _read_json(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise DataError(f"is no JSON: {error}", path) from error
-    if not isinstance(content, dict) or content.get("format") != "perron-1":
-        raise DataError("does not describe a Perron model (format perron-1)", path)
-    unknown = sorted(set(content) - {"format", "model"})
-    if unknown:
-        raise DataError(f"{unknown[0]}: no such key in format perron-1", path)
+        raise DataError(f"is not valid JSON: {error}", path) from error
+    content = migrate("model", content if isinstance(content, dict) else {}, path)
+    if unknown := sorted(set(content) - {"model"}):
+        raise DataError(f"{unknown[0]}: there is no such key", path)
     return content
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from perron.errors import DataError
 from perron.files import write_whole
+from perron.migrations import migrate, stamp
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -52,7 +53,7 @@ class Checkpoint:
             "metrics_bytes": self.metrics_bytes,
             "fingerprint": self.fingerprint,
         }
-        write_whole(folder / CHECKPOINT, _packed(tensors, facts))
+        write_whole(folder / CHECKPOINT, _packed(tensors, stamp("checkpoint", facts)))
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
@@ -71,15 +72,18 @@ class Checkpoint:
                     part, _, rest = name.partition(".")
                     parts[part][rest] = file.get_tensor(name)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"is no checkpoint ({error})", path) from error
+            raise DataError(f"is not a checkpoint ({error})", path) from error
         states = parts["chance"]
-        return cls(
-            model=parts["model"],
-            optimiser=parts["optimiser"],
-            average=parts["average"],
-            chance=[states[str(rank)] for rank in range(len(states))],
-            **facts,
-        )
+        try:
+            return cls(
+                model=parts["model"],
+                optimiser=parts["optimiser"],
+                average=parts["average"],
+                chance=[states[str(rank)] for rank in range(len(states))],
+                **migrate("checkpoint", facts, path),
+            )
+        except TypeError as error:  # keys that are unknown or missing
+            raise DataError(f"is not a checkpoint ({error})", path) from error
 
 
 def _packed(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from perron.errors import SettingsError
 from perron.files import read_toml
+from perron.migrations import VERSION, migrate, stamp
 from perron.models.config import (
     Count,
     HuggingFaceSettings,
@@ -104,7 +105,8 @@ class Recipe(Settings):
 
     def to_toml(self) -> str:
         """Return what `read_recipe` reads; what is not set is left out."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+        table = self.model_dump(mode="json", exclude_none=True)
+        return tomli_w.dumps(stamp("settings", table))
 
 
 def recipe_names() -> list[str]:
@@ -115,10 +117,10 @@ def recipe_names() -> list[str]:
 
 
 def recipe_table(name: str) -> dict[str, Any]:
-    """Return the settings of a recipe as they stand in its file.
+    """Return the settings in a recipe's file, in the newest format version.
 
     Args:
-        name: of a recipe that comes with the package, or the path of a TOML file.
+        name: Name of a recipe that comes with the package, or path of a TOML file.
     """
     path = Path(name)
     if name in recipe_names():
@@ -128,14 +130,21 @@ def recipe_table(name: str) -> dict[str, Any]:
             f"no recipe {name!r}: give the path of a TOML file, or one of "
             f"{', '.join(recipe_names())}"
         )
-    return read_toml(path, "To train on a file of texts, pass it with --data.")
+    table = read_toml(path, "To train on a file of texts, pass it with --data.")
+    return migrate("settings", table, name)
 
 
 def read_recipe(
     table: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "settings"
 ) -> Recipe:
-    """Check settings, with ``key=value`` overrides such as ``training.seed=3``."""
-    changed = dict(table)
+    """Check settings, with ``key=value`` overrides such as ``training.seed=3``.
+
+    Args:
+        table: Settings; of the newest format version if they do not contain theirs.
+        overrides: Changes of the settings, in the order in which they are made.
+        where: Name of the settings in errors.
+    """
+    changed = migrate("settings", table, where) if VERSION in table else dict(table)
     for override in overrides:
         changed = _overridden(changed, override)
     try:

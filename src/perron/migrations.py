@@ -1,0 +1,257 @@
+"""Format versions of the files that Perron writes, and the steps from older ones.
+
+Every table in a file has the version of its kind under ``format_version``. Version 1
+had no such key. A change of a format is a step in `STEPS`: readers call `migrate` and
+know the newest version alone, writers call `stamp`. Keys that do not exist are errors
+of the readers; a step drops the keys that only an older version had.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from perron.errors import DataError
+
+Table = dict[str, Any]
+Kind = Literal[
+    "model",  # config.json of a model
+    "settings",  # settings.toml of a run, recipes
+    "checkpoint",  # header of checkpoint.safetensors
+    "metrics",  # a line of metrics.jsonl
+    "result",  # result.json
+    "record",  # record.json of a run, a line of records.jsonl
+    "pickle",  # the state of a scikit-learn estimator
+    "graph",  # an explanation; its version is in "schema"
+]
+
+VERSION = "format_version"
+_GRAPH = "perron-graph-"  # and the version, under "schema"
+
+
+class Change(Protocol):
+    """Turns a table of one version into the next; may change its argument."""
+
+    def __call__(self, table: Table, /) -> Table: ...
+
+
+@dataclass(frozen=True)
+class Rename:
+    """Moves a value to another key, such as ``training.l2``; no value, no change."""
+
+    old: str
+    new: str
+
+    def __call__(self, table: Table) -> Table:
+        *path, key = self.old.split(".")
+        holder = _inner(table, path)
+        if holder is not None and key in holder:
+            _put(table, self.new, holder.pop(key))
+        return table
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Removes a key that newer versions do not have."""
+
+    key: str
+
+    def __call__(self, table: Table) -> Table:
+        *path, key = self.key.split(".")
+        holder = _inner(table, path)
+        if holder is not None:
+            holder.pop(key, None)
+        return table
+
+
+@dataclass(frozen=True)
+class Default:
+    """Sets what older versions did where they could not say so."""
+
+    key: str
+    value: Any
+
+    def __call__(self, table: Table) -> Table:
+        *path, key = self.key.split(".")
+        holder = _inner(table, path)
+        if holder is None or key not in holder:
+            _put(table, self.key, self.value)
+        return table
+
+
+@dataclass(frozen=True)
+class RenameOption:
+    """Renames an option of an encoder or aggregator, wherever its settings are.
+
+    Attributes:
+        role: ``encoder`` or ``aggregator``; that of sentences is changed as well.
+        component: Name of the component, such as ``centrality``.
+        old: Name of the option.
+        new: New name; None drops the option.
+    """
+
+    role: Literal["encoder", "aggregator"]
+    component: str
+    old: str
+    new: str | None
+
+    def __call__(self, table: Table) -> Table:
+        for place in (self.role, f"sentence_{self.role}"):
+            options = table.get(place)
+            if not isinstance(options, dict) or options.get("name") != self.component:
+                continue
+            if self.old in options:
+                value = options.pop(self.old)
+                if self.new is not None:
+                    options[self.new] = value
+        return table
+
+
+def _metrics_by_name(table: Table) -> Table:
+    for part in ("dev", "test"):
+        if table.get(part) is not None:
+            table[part] = {"accuracy": table[part]}
+    return table
+
+
+def _files_of_a_model(table: Table) -> Table:
+    """Let a pickle hold the files of a model folder; version 1 had its own codec."""
+    held = table.get("pipeline_")
+    if held is not None:
+        config = {"format": "perron-1", "model": json.loads(held["config"])}
+        table["pipeline_"] = {
+            "name": held["name"],
+            "files": {
+                "config.json": json.dumps(config).encode(),
+                "model.safetensors": held["weights"],
+                "tokenizer.json": held["tokenizer"].encode(),
+            },
+        }
+    return table
+
+
+# Kind -> version -> what leads to the next version, in this order.
+STEPS: dict[Kind, dict[int, tuple[Change, ...]]] = {
+    "model": {1: ()},
+    "settings": {1: ()},
+    "checkpoint": {1: ()},
+    "metrics": {
+        1: (
+            Rename("train_loss", "train_log_loss"),
+            Rename("dev_loss", "dev_log_loss"),
+        )
+    },
+    "result": {
+        1: (
+            Rename("dev_accuracy", "dev"),
+            Rename("test_accuracy", "test"),
+            Rename("commonest", "majority_share"),
+            _metrics_by_name,
+        )
+    },
+    "record": {1: (_metrics_by_name,)},
+    "pickle": {1: (_files_of_a_model,)},
+    "graph": {},
+}
+
+# Version -> changes of model settings, which several kinds hold, each at its place.
+MODEL_SETTINGS: dict[int, tuple[Change, ...]] = {}
+_PLACES: dict[Kind, tuple[str, ...]] = {
+    "model": ("model", "settings"),
+    "settings": ("model",),
+    "pickle": (),  # the parameters encoder and aggregator
+}
+
+
+def current(kind: Kind) -> int:
+    """Return the version that is written."""
+    shared = MODEL_SETTINGS if kind in _PLACES else {}
+    return 1 + max([0, *STEPS[kind], *shared])
+
+
+def stamp(kind: Kind, table: Mapping[str, Any]) -> Table:
+    """Return a table with the version that is written as its first key."""
+    return {VERSION: current(kind), **table}
+
+
+def migrate(
+    kind: Kind, table: Mapping[str, Any], where: str | Path | None = None
+) -> Table:
+    """Return a table of any version in the newest one, without the version itself.
+
+    Args:
+        kind: What the table is.
+        table: Plain data, as read from a file; is not changed.
+        where: File that errors name.
+
+    Raises:
+        DataError: The table is of a newer version, or not of the one that it says.
+    """
+    content = dict(table)
+    version = _take_version(kind, content, where)
+    newest = current(kind)
+    if version > newest:
+        raise DataError(
+            f"was written by a newer version of Perron (format {version}; this version "
+            f"reads up to {newest}). Upgrade Perron.",
+            where,
+        )
+    if version < newest:
+        content = deepcopy(content)  # a graph of the newest version can be large
+    for number in range(version, newest):
+        try:
+            content = _next(kind, content, number)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"is not a valid {kind} of format {number} ({error!r})", where
+            ) from error
+    return content
+
+
+def _next(kind: Kind, table: Table, version: int) -> Table:
+    """Return a table of one version in the next."""
+    settings = _inner(table, _PLACES[kind]) if kind in _PLACES else None
+    if settings is not None:
+        for change in MODEL_SETTINGS.get(version, ()):
+            change(settings)
+    for change in STEPS[kind].get(version, ()):
+        table = change(table)
+    return table
+
+
+def _take_version(kind: Kind, table: Table, where: str | Path | None) -> int:
+    """Remove the version from a table and return it."""
+    if kind == "graph":
+        schema = str(table.pop("schema", None))
+        number = schema.removeprefix(_GRAPH)
+        version = int(number) if number.isdecimal() and number != schema else None
+        if version is None:
+            raise DataError(f"schema must be {_GRAPH}N, got {schema!r}", where)
+        return version
+    if kind == "model" and VERSION not in table:
+        if table.pop("format", None) != "perron-1":
+            raise DataError(f"does not describe a Perron model (no {VERSION})", where)
+        return 1
+    version = table.pop(VERSION, 1)
+    if type(version) is not int or version < 1:
+        raise DataError(f"{VERSION} must be a positive integer, got {version!r}", where)
+    return version
+
+
+def _inner(table: Table, path: Sequence[str]) -> Table | None:
+    """Return the table at a path; None if there is none."""
+    for key in path:
+        value = table.get(key)
+        if not isinstance(value, dict):
+            return None
+        table = value
+    return table
+
+
+def _put(table: Table, path: str, value: Any) -> None:
+    *holders, key = path.split(".")
+    for holder in holders:
+        table = table.setdefault(holder, {})
+    table[key] = value

@@ -1,0 +1,213 @@
+import copy
+import json
+from typing import get_args
+
+import pytest
+
+from perron import migrations
+from perron.errors import DataError
+from perron.migrations import (
+    VERSION,
+    Default,
+    Drop,
+    Kind,
+    Rename,
+    RenameOption,
+    current,
+    migrate,
+    stamp,
+)
+
+KINDS = get_args(Kind)
+
+# A table of version 1 of each kind, and the same in the newest version.
+MODEL = {"settings": {"kind": "text", "aggregator": {"name": "max"}}, "vocabulary": 9}
+VERSION_1 = {
+    "model": ({"format": "perron-1", "model": MODEL}, {"model": MODEL}),
+    "settings": ({"data": {"format": "csv"}}, {"data": {"format": "csv"}}),
+    "checkpoint": (
+        {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
+        {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
+    ),
+    "metrics": (
+        {"epoch": 0, "train_loss": 0.5, "dev_loss": 0.6, "dev_accuracy": 0.7},
+        {"epoch": 0, "train_log_loss": 0.5, "dev_log_loss": 0.6, "dev_accuracy": 0.7},
+    ),
+    "result": (
+        {"seed": 1, "dev_accuracy": 0.9, "test_accuracy": None, "commonest": 0.5},
+        {"seed": 1, "dev": {"accuracy": 0.9}, "test": None, "majority_share": 0.5},
+    ),
+    "record": (
+        {"command": "perron train", "dev": 0.9, "test": 0.8},
+        {
+            "command": "perron train",
+            "dev": {"accuracy": 0.9},
+            "test": {"accuracy": 0.8},
+        },
+    ),
+    "pickle": (
+        {
+            "heads": 2,
+            "pipeline_": {
+                "name": "model",
+                "config": json.dumps(MODEL),
+                "tokenizer": "{}",
+                "weights": b"w",
+            },
+        },
+        {
+            "heads": 2,
+            "pipeline_": {
+                "name": "model",
+                "files": {
+                    "config.json": json.dumps(
+                        {"format": "perron-1", "model": MODEL}
+                    ).encode(),
+                    "model.safetensors": b"w",
+                    "tokenizer.json": b"{}",
+                },
+            },
+        },
+    ),
+    "graph": ({"schema": "perron-graph-1", "text": "a"}, {"text": "a"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_version_1_becomes_the_newest(kind):
+    old, new = VERSION_1[kind]
+    before = copy.deepcopy(old)
+    assert migrate(kind, old) == new
+    assert old == before  # the argument is left alone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_newest_version_is_left_as_it_is(kind):
+    table = dict(VERSION_1[kind][1])
+    if kind == "graph":
+        assert migrate(kind, {"schema": f"perron-graph-{current(kind)}", **table}) == (
+            table
+        )
+    else:
+        assert stamp(kind, table)[VERSION] == current(kind)
+        assert migrate(kind, stamp(kind, table)) == table
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_version_of_the_future_is_refused(kind):
+    future = current(kind) + 1
+    table = {VERSION: future, "schema": f"perron-graph-{future}"}
+    with pytest.raises(DataError) as got:
+        migrate(kind, table, "some/file")
+    assert str(got.value) == (
+        f"some/file: was written by a newer version of Perron (format {future}; this "
+        f"version reads up to {current(kind)}). Upgrade Perron."
+    )
+
+
+@pytest.mark.parametrize("version", [0, -1, 1.0, True, "1", None])
+def test_a_version_that_is_not_a_positive_integer_is_refused(version):
+    with pytest.raises(DataError, match=f"{VERSION} .*{version!r}"):
+        migrate("settings", {VERSION: version})
+
+
+@pytest.mark.parametrize("schema", [None, "perron-graph-", "perron-graph-x", "1"])
+def test_a_graph_of_an_unknown_schema_is_refused(schema):
+    with pytest.raises(DataError, match="schema"):
+        migrate("graph", {} if schema is None else {"schema": schema})
+
+
+@pytest.mark.parametrize("table", [{}, {"model": {}}, {"format": "perron-2"}])
+def test_a_model_must_say_that_it_is_one(table):
+    with pytest.raises(DataError, match="does not describe a Perron model"):
+        migrate("model", table)
+
+
+def test_a_table_that_is_not_of_its_version_is_refused():
+    with pytest.raises(DataError, match=r"file: is not a valid pickle of format 1"):
+        migrate("pickle", {"pipeline_": {"name": "no config"}}, "file")
+
+
+class TestSteps:
+    """How formats change: these steps stand for those of a later version."""
+
+    @pytest.fixture
+    def steps(self, monkeypatch):
+        """Return a function that adds a step after the newest version of a kind."""
+
+        def add(kind, *changes):
+            known = {**migrations.STEPS, kind: {**migrations.STEPS[kind]}}
+            known[kind][current(kind)] = changes
+            monkeypatch.setattr(migrations, "STEPS", known)
+
+        return add
+
+    def test_an_option_is_renamed(self, steps):
+        steps("settings", Rename("training.l2", "training.weight_decay"))
+        table = {"training": {"l2": 0.1, "seed": 2}}
+        want = {"training": {"weight_decay": 0.1, "seed": 2}}
+        assert migrate("settings", stamp("settings", want)) == want
+        for version in (1, 2):
+            assert migrate("settings", {VERSION: version, **table}) == want
+
+    def test_an_old_name_is_an_unknown_key_in_the_newest_version(self, steps):
+        steps("settings", Rename("training.l2", "training.weight_decay"))
+        table = stamp("settings", {"training": {"l2": 0.1}})
+        assert migrate("settings", table) == {"training": {"l2": 0.1}}
+
+    def test_a_value_moves_to_another_table(self, steps):
+        steps("settings", Rename("text.max_words", "model.max_tokens"))
+        assert migrate("settings", {"text": {"max_words": 5}}) == {
+            "text": {},
+            "model": {"max_tokens": 5},
+        }
+
+    def test_what_is_not_there_is_not_renamed(self, steps):
+        steps("settings", Rename("training.l2", "training.weight_decay"))
+        assert migrate("settings", {"model": {"l2": 1}}) == {"model": {"l2": 1}}
+
+    def test_a_key_is_dropped(self, steps):
+        steps("settings", Drop("training.clip"), Drop("vectors"), Drop("no.where"))
+        table = {"training": {"clip": 5, "seed": 0}, "vectors": []}
+        assert migrate("settings", table) == {"training": {"seed": 0}}
+
+    def test_what_older_versions_did_is_set(self, steps):
+        steps("settings", Default("training.shuffle", False))
+        assert migrate("settings", {})["training"] == {"shuffle": False}
+        kept = {"training": {"shuffle": True}}
+        assert migrate("settings", kept) == kept
+
+    def test_steps_are_taken_one_after_the_other(self, steps):
+        steps("settings", Rename("a", "b"))
+        steps("settings", Rename("b", "c"))
+        assert current("settings") == 4
+        assert migrate("settings", {VERSION: 2, "a": 1}) == {"c": 1}
+        assert migrate("settings", {VERSION: 3, "a": 1}) == {"a": 1}
+
+    @pytest.mark.parametrize("place", ["aggregator", "sentence_aggregator"])
+    @pytest.mark.parametrize(("new", "want"), [("units", {"units": 3}), (None, {})])
+    def test_an_option_of_a_component_is_renamed_everywhere(
+        self, place, new, want, monkeypatch
+    ):
+        change = RenameOption("aggregator", "centrality", "hidden", new)
+        newest = {kind: current(kind) for kind in KINDS}
+        monkeypatch.setattr(migrations, "MODEL_SETTINGS", {newest["model"]: (change,)})
+        settings = {
+            place: {"name": "centrality", "hidden": 3},
+            "encoder": {"name": "centrality", "hidden": 3},
+        }
+        wanted = {**settings, place: {"name": "centrality", **want}}
+        for kind in KINDS:
+            holds = kind in ("model", "settings", "pickle")
+            assert current(kind) == newest[kind] + holds
+        model = {"format": "perron-1", "model": {"settings": settings}}
+        assert migrate("model", model) == {"model": {"settings": wanted}}
+        assert migrate("settings", {"model": settings}) == {"model": wanted}
+        assert migrate("pickle", settings) == wanted
+
+    @pytest.mark.parametrize("given", ["centrality", {"name": "max", "hidden": 3}])
+    def test_other_components_are_left_alone(self, given, monkeypatch):
+        change = RenameOption("aggregator", "centrality", "hidden", "units")
+        monkeypatch.setattr(migrations, "MODEL_SETTINGS", {2: (change,)})
+        table = {"model": {"aggregator": given}}
+        assert migrate("settings", table) == table
