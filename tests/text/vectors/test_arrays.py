@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from perron_tests.errors import mentions
 
 from perron.errors import DataError
 from perron.text.vectors import binary as arrays
@@ -49,17 +50,19 @@ def test_half_precision_becomes_float32(tmp_path):
 @pytest.mark.parametrize("count", [3, 5])
 def test_as_many_words_as_rows_are_needed(matrix, count):
     matrix.with_suffix(".txt").write_text("w\n" * count)
-    with pytest.raises(DataError, match=f"4 rows, but the list.* has {count} words"):
+    with pytest.raises(DataError, match=mentions(matrix, 4, count)):
         read_vectors(matrix, {"w"})
 
 
 def test_what_is_missing_is_named(matrix, tmp_path):
-    with pytest.raises(DataError, match=r"vectors.txt or vectors.vocab.*::words.txt"):
+    with pytest.raises(
+        DataError, match=mentions("vectors.txt", "vectors.vocab", "::words.txt")
+    ):
         read_vectors(matrix, {"a"})
-    with pytest.raises(DataError, match="cannot be opened"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "absent")):
         read_vectors(f"{matrix}::{tmp_path}/absent", {"a"})
     (tmp_path / "gone.txt").write_text("a\n")
-    with pytest.raises(DataError, match="there is no such file"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "gone.npy")):
         read_vectors(tmp_path / "gone.npy", {"a"})
 
 
@@ -67,7 +70,7 @@ def test_what_is_missing_is_named(matrix, tmp_path):
 def test_only_matrices_of_numbers_are_read(matrix, content):
     matrix.with_suffix(".txt").write_text("a\n")
     np.save(matrix, content, allow_pickle=True)
-    with pytest.raises(DataError, match=r"is no (\.npy )?matrix"):
+    with pytest.raises(DataError, match=mentions(matrix, "matrix")):
         read_vectors(matrix, {"a"})
 
 
@@ -77,7 +80,7 @@ def test_a_row_that_is_not_finite_is_bad_if_wanted(matrix):
     np.save(matrix, numbers)
     matrix.with_suffix(".txt").write_text("a\nb\nc\nd\n")
     assert read_vectors(matrix, {"a", "d"}).words == ["a", "d"]
-    with pytest.raises(DataError, match="row 3: NaN or infinity in the vector of 'c'"):
+    with pytest.raises(DataError, match=mentions("row 3", "NaN", "'c'")):
         read_vectors(matrix, {"c", "d"})
     vectors = read_vectors(matrix, {"c", "d"}, skip_bad=True)
     assert (vectors.words, vectors.skipped) == (["d"], 1)
@@ -86,5 +89,5 @@ def test_a_row_that_is_not_finite_is_bad_if_wanted(matrix):
 
 def test_a_list_of_words_must_be_utf8(matrix):
     matrix.with_suffix(".txt").write_bytes(b"a\nb\n\xff\nd\n")
-    with pytest.raises(DataError, match=r"vectors.txt, line 3: is not UTF-8"):
+    with pytest.raises(DataError, match=mentions("vectors.txt", "line 3", "UTF-8")):
         read_vectors(matrix, {"a"})

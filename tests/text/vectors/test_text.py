@@ -6,6 +6,7 @@ import pytest
 from gensim.models import KeyedVectors
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from perron_tests.errors import mentions
 
 from perron.errors import DataError, SettingsError
 from perron.text.vectors import read_vectors, streams
@@ -47,7 +48,7 @@ def test_the_first_words_are_kept_whether_wanted_or_not(tmp_path):
     path = write(tmp_path, SMALL)
     assert read_vectors(path, {"at x@y.com"}, first=1).words == ["the", "at x@y.com"]
     assert read_vectors(path, set()).matrix.shape == (0, 3)
-    with pytest.raises(SettingsError, match="first is -1"):
+    with pytest.raises(SettingsError, match=mentions("first", -1)):
         read_vectors(path, set(), first=-1)
 
 
@@ -148,21 +149,21 @@ def test_numbers_are_those_of_numpy(tmp_path, numbers):
 
 
 BAD = {
-    "c 1 nan": "'nan' is not a finite float32",
-    "c 1 -inf": "'-inf' is not a finite float32",
-    "c 1 1e39": "'1e39' is not a finite float32",
-    "c 1": "1 number after the word, not 2",
-    "c": "0 numbers after the word, not 2",
-    "c 1.0 2.0 3.0": "3 numbers after the word, not 2",
-    "c x 2": "'x' is not a number",
-    "c 1,5 2": "'1,5' is not a number",
-    "c 1_0 2": "'1_0' is not a number",
-    "c 1 2e": "'2e' is not a number",
-    "c 1 -": "'-' is not a number",
-    "c 1 2x": "'2x' is not a number",
-    "c 1.5.5 2": "'1.5.5' is not a number",
-    "c 1 .": "'.' is not a number",
-    " 1 2": "there is no word before the numbers",
+    "c 1 nan": ("'nan'", "float32"),
+    "c 1 -inf": ("'-inf'", "float32"),
+    "c 1 1e39": ("'1e39'", "float32"),
+    "c 1": (1, 2),
+    "c": (0, 2),
+    "c 1.0 2.0 3.0": (3, 2),
+    "c x 2": ("'x'", "number"),
+    "c 1,5 2": ("'1,5'", "number"),
+    "c 1_0 2": ("'1_0'", "number"),
+    "c 1 2e": ("'2e'", "number"),
+    "c 1 -": ("'-'", "number"),
+    "c 1 2x": ("'2x'", "number"),
+    "c 1.5.5 2": ("'1.5.5'", "number"),
+    "c 1 .": ("'.'", "number"),
+    " 1 2": ("word", "before the numbers"),
 }
 
 
@@ -171,10 +172,9 @@ BAD = {
 def test_bad_rows_are_named_or_skipped(tmp_path, monkeypatch, row, chunk):
     monkeypatch.setattr(streams, "CHUNK", chunk)
     path = write(tmp_path, f"a 1 2\n\nb 3 4\n{row}\nd 5 6\n")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=mentions(*BAD[row], "--skip-bad")) as caught:
         read_vectors(path, {"a", "c", "d"})
-    assert str(caught.value).startswith(f"{path}, line 4: {BAD[row]}; ")
-    assert "--skip-bad" in str(caught.value)
+    assert str(caught.value).startswith(f"{path}, line 4: ")
     vectors = read_vectors(path, {"a", "c", "d"}, skip_bad=True)
     assert vectors.words == ["a", "d"]
     assert vectors.skipped == 1
@@ -183,7 +183,7 @@ def test_bad_rows_are_named_or_skipped(tmp_path, monkeypatch, row, chunk):
 
 def test_a_word_that_is_not_utf8_is_bad(tmp_path):
     path = write(tmp_path, b"a 1 2\n\xe9t\xe9 3 4\nd 5 6\n")
-    with pytest.raises(DataError, match="line 2: the word is not UTF-8"):
+    with pytest.raises(DataError, match=mentions("line 2", "UTF-8")):
         read_vectors(path, {"d"})
     assert read_vectors(path, {"d"}, skip_bad=True).skipped == 1
 
@@ -195,36 +195,38 @@ def test_numbers_of_unwanted_words_are_not_looked_at(tmp_path):
 
 def test_fewer_rows_than_promised_are_noticed(tmp_path):
     path = write(tmp_path, "4 2\na 1 2\nb 3 4\n")
-    with pytest.raises(DataError, match=r"line 3: the header promises 4 rows, there"):
+    with pytest.raises(DataError, match=mentions("line 3", "header", 4)):
         every_word(path)
     assert read_vectors(path, {"b"}, skip_bad=True).skipped == 1
 
 
 def test_rows_narrower_than_the_header_says_are_bad(tmp_path):
     path = write(tmp_path, "2 3\na 1 2\nb 3 4\n")
-    with pytest.raises(DataError, match="line 2: 2 numbers after the word, not 3"):
+    with pytest.raises(DataError, match=mentions("line 2", 2, 3)):
         read_vectors(path, {"a"})
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
 def test_an_empty_file_is_refused(tmp_path, content):
-    with pytest.raises(DataError, match="is empty"):
-        every_word(write(tmp_path, content))
+    path = write(tmp_path, content)
+    with pytest.raises(DataError, match=mentions(path, "empty")):
+        every_word(path)
 
 
 def test_what_is_no_file_of_vectors_is_refused(tmp_path):
-    with pytest.raises(DataError, match="there is no such file"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "absent.txt")):
         every_word(tmp_path / "absent.txt")
-    with pytest.raises(DataError, match="cannot be opened"):
+    with pytest.raises(DataError, match=mentions(tmp_path, "directory")):
         every_word(tmp_path)
-    with pytest.raises(DataError, match="no lines of a word and its numbers"):
-        every_word(write(tmp_path, "once upon a time\nthere was a file\n"))
+    path = write(tmp_path, "once upon a time\nthere was a file\n")
+    with pytest.raises(DataError, match=mentions(path, "GloVe", "word2vec", ".npy")):
+        every_word(path)
 
 
 def test_a_row_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "CHUNK", 8)
     monkeypatch.setattr(streams, "_LONGEST", 64)
-    with pytest.raises(DataError, match="a row of more than 64 bytes"):
+    with pytest.raises(DataError, match=mentions(64, "bytes")):
         every_word(write(tmp_path, "a 1\n" + "b" * 200))
 
 
@@ -248,12 +250,13 @@ def test_a_member_of_several_must_be_chosen(tmp_path):
         file.writestr("a.txt", "a 1\n")
         file.writestr("b.txt", "b 2\n")
     assert every_word(f"{archive}::b.txt").words == ["b"]
-    with pytest.raises(DataError, match=r"several members.*two.zip::a.txt.*b.txt"):
+    with pytest.raises(DataError, match=mentions("two.zip::a.txt", "b.txt")):
         every_word(archive)
-    with pytest.raises(DataError, match=r"no member c.txt.*a.txt, b.txt"):
+    with pytest.raises(DataError, match=mentions("c.txt", "a.txt", "b.txt")):
         every_word(f"{archive}::c.txt")
-    with pytest.raises(DataError, match="is no zip archive"):
-        every_word(f"{write(tmp_path, SMALL)}::a.txt")
+    path = write(tmp_path, SMALL)
+    with pytest.raises(DataError, match=mentions(path, "a.txt", "zip")):
+        every_word(f"{path}::a.txt")
 
 
 @pytest.mark.parametrize("cut", [8, 60, 900])
@@ -261,7 +264,7 @@ def test_a_gzip_file_cut_short_keeps_its_whole_rows(tmp_path, cut):
     rows = [f"word{k} {k}.25 -{k}.5\n" for k in range(500)]
     packed = gzip.compress("".join(rows).encode())[:-cut]
     path = write(tmp_path, packed, "v.gz")
-    with pytest.raises(DataError, match="cannot be read further"):
+    with pytest.raises(DataError, match=mentions(path)):
         every_word(path)
     vectors = read_vectors(path, set(), first=500, skip_bad=True)
     assert vectors.skipped == 1
