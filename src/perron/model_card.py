@@ -11,11 +11,23 @@ from perron.models.config import HuggingFaceSettings
 
 
 class Score(NamedTuple):
-    """How good a model is on a part of some data."""
+    """The value of a metric on a part of some data.
+
+    Attributes:
+        data: Name of the data.
+        part: Train, dev or test.
+        metric: Name of the metric.
+        title: Name of the metric for people.
+        value: Its value.
+        text: The value as it is shown.
+    """
 
     data: str
     part: str
-    accuracy: float
+    metric: str
+    title: str
+    value: float
+    text: str
 
 
 def model_card(
@@ -42,9 +54,7 @@ def model_card(
             f", {config.max_sentences} sentences" if settings.kind == "document" else ""
         ),
     }
-    results = {
-        f"{score.part} accuracy": f"{100 * score.accuracy:.1f} %" for score in scores
-    }
+    results = {f"{score.part} {score.title}": score.text for score in scores}
     title = f"A {settings.kind} classifier with {settings.aggregator.name} pooling"
     return "\n".join(
         [
@@ -84,8 +94,9 @@ def _front_matter(config: ModelConfig, title: str, scores: Sequence[Score]) -> s
                 dataset_type=score.data,
                 dataset_name=score.data,
                 dataset_split=score.part,
-                metric_type="accuracy",
-                metric_value=round(score.accuracy, 4),
+                metric_type=score.metric,
+                metric_name=score.title,
+                metric_value=round(score.value, 4),
             )
             for score in scores
         ]

@@ -23,7 +23,7 @@ def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):
             )
             for seed in (0, 1)
         ]
-        tests = [100 * run["test_accuracy"] for run in runs]
+        tests = [100 * run["test"]["accuracy"] for run in runs]
         assert line["test_mean"] == pytest.approx(sum(tests) / 2)
         assert line["test_deviation"] == pytest.approx(
             abs(tests[0] - tests[1]) / 2**0.5

@@ -44,8 +44,8 @@ def test_a_model_that_learnt_nothing_is_said_to_be_so(perron, texts, tmp_path):
     options = [*TINY, "--set=training.learning_rate=1e-9"]
     told = perron("train", "--data", texts, "--out", tmp_path / "run", *options)
     result = json.loads((tmp_path / "run/result.json").read_text())
-    assert result["dev_accuracy"] <= result["commonest"]
-    assert "no better than always to say the commonest class" in told.err
+    assert result["dev"]["accuracy"] <= result["majority_share"]
+    assert "no better than always predicting the most frequent" in told.err
 
 
 def test_quiet_says_only_the_result(perron, texts, tmp_path):

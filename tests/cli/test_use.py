@@ -109,7 +109,8 @@ def test_the_models_own_test_data_are_found_again(perron, model):
     told = perron("evaluate", model, "--json")
     result = json.loads((model / "result.json").read_text())
     found = json.loads(told.out)
-    assert found["accuracy"] == result["test_accuracy"]
+    assert {name: found[name] for name in result["test"]} == result["test"]
+    assert found["confusion"] == result["confusion"]
     assert found["texts"] == 12
     assert set(found["classes"]) == {"bad", "good"}
     assert "accuracy" in perron("evaluate", model, "--part", "dev").out

@@ -68,7 +68,7 @@ def test_a_record_says_what_its_run_says(done):
         predicted, expected = read_predictions(place)
         assert record.answers().tolist() == (predicted == expected).tolist()
         assert record.test == pytest.approx(record.answers().mean())
-        assert (record.dev, record.seed) == (result.dev_accuracy, result.seed)
+        assert (record.dev, record.seed) == (result.dev["accuracy"], result.seed)
         assert record.commit == source_version()
         assert result.fingerprint.startswith(record.data)
         assert len(record.graphs) == (record.variant == "centrality")
@@ -112,8 +112,8 @@ def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
         env=None,
     )
     result = read_result(tmp_path / "again")
-    assert result.test_accuracy == record.test
-    assert result.dev_accuracy == record.dev
+    assert result.test["accuracy"] == record.test
+    assert result.dev["accuracy"] == record.dev
     # Another process may sum in another order: the graphs agree up to rounding.
     (again,), (first,) = result.graphs, record.graphs
     assert again.pop("level") == first["level"] == "words"

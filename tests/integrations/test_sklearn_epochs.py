@@ -22,7 +22,8 @@ def say(monkeypatch, scores):
         right = np.zeros(len(examples), bool)
         right[: round(next(told) * len(examples))] = True
         seen.append({k: v.clone() for k, v in model.state_dict().items()})
-        return Evaluation(right, right, 0.5)
+        predicted = np.where(right, examples.labels, 1 - examples.labels)
+        return Evaluation(examples.labels, np.log(np.eye(2)[predicted] * 0.8 + 0.1))
 
     monkeypatch.setattr(learning, "evaluate", evaluate)
     return seen

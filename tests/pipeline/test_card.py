@@ -37,16 +37,25 @@ def test_odd_labels_and_facts_do_not_break_the_table():
 
 
 def test_the_hub_reads_the_scores_of_the_run():
-    scores = [Score("sst", "dev", 0.87654), Score("sst", "test", 0.85)]
+    scores = [
+        Score("sst", "dev", "accuracy", "accuracy", 0.87654, "87.7 %"),
+        Score("sst", "dev", "log_loss", "log-loss", 0.31, "0.31"),
+        Score("sst", "test", "accuracy", "accuracy", 0.85, "85.0 %"),
+    ]
     card = model_card(small_config("text", "centrality", "bilstm"), {"seed": 3}, scores)
     facts = table(card)
     assert facts["dev accuracy"] == "87.7 %"
     assert facts["test accuracy"] == "85.0 %"
     assert facts["seed"] == "3"
     read = ModelCard(card).data
-    assert [(r.dataset_split, r.metric_value) for r in read.eval_results] == [
-        ("dev", 0.8765),
-        ("test", 0.85),
-    ]
+    assert facts["dev log-loss"] == "0.31"
+    values = {
+        (r.dataset_split, r.metric_type): r.metric_value for r in read.eval_results
+    }
+    assert values == {
+        ("dev", "accuracy"): 0.8765,
+        ("dev", "log_loss"): 0.31,
+        ("test", "accuracy"): 0.85,
+    }
     assert read.tags == ["perron", "centrality"]
     assert read.pipeline_tag == "text-classification"

@@ -150,8 +150,8 @@ def test_training_goes_on_from_what_was_not_averaged(runs):
     assert len(plain) == len(averaged) == 4
     assert len(seen) == averaged[-1]["step"]
     for one, other in zip(plain, averaged, strict=True):
-        assert one["train_loss"] == other["train_loss"]
-        assert one["dev_loss"] != other["dev_loss"]
+        assert one["train_log_loss"] == other["train_log_loss"]
+        assert one["dev_log_loss"] != other["dev_log_loss"]
 
 
 def test_dev_and_test_are_told_of_the_model_that_is_saved(runs, tmp_path):
@@ -161,9 +161,10 @@ def test_dev_and_test_are_told_of_the_model_that_is_saved(runs, tmp_path):
     model = perron.load(folder / "averaged").model
     dev, test = (evaluate(model, part) for part in (prepared.dev, prepared.test))
     record = records(folder / "averaged")[result["best_epoch"]]
-    assert dev.loss == pytest.approx(record["dev_loss"], rel=1e-6)
-    assert dev.accuracy == record["dev_accuracy"] == result["dev_accuracy"]
-    assert test.accuracy == result["test_accuracy"]
+    for name, value in dev.metrics.items():
+        assert value == pytest.approx(record[f"dev_{name}"], rel=1e-6)
+    assert dev.metrics == pytest.approx(result["dev"], rel=1e-6)
+    assert test.metrics == pytest.approx(result["test"], rel=1e-6)
 
 
 @pytest.mark.parametrize("value", ["0", "1", "1.5"])

@@ -36,7 +36,7 @@ AGGREGATORS = ["max", "mean", "self-attention", "intra-attention", "dynamic-rout
 def test_every_aggregator_learns(tmp_path, aggregator):
     settings = recipe(tmp_path, "training.max_epochs=6", aggregator=aggregator)
     result = train(settings, tmp_path / "run")
-    assert result.dev_accuracy > 0.7
+    assert result.dev["accuracy"] > 0.7
     assert result.aggregator == aggregator
 
 
@@ -46,10 +46,10 @@ def test_the_saved_model_is_that_of_the_best_epoch(tmp_path):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     best = max(record["dev_accuracy"] for record in records)
-    assert result.dev_accuracy == best
+    assert result.dev["accuracy"] == best
     assert records[result.best_epoch]["dev_accuracy"] == best
     predicted, expected = read_predictions(folder)
-    assert (predicted == expected).mean() == result.test_accuracy
+    assert (predicted == expected).mean() == result.test["accuracy"]
     prepared = prepare(recipe(tmp_path))
     labels = np.array(prepared.splits.labels)[prepared.dev.labels]
     texts = list(prepared.splits.dev["text"])
@@ -144,7 +144,7 @@ def test_bf16_trains(tmp_path, monkeypatch):
     monkeypatch.setattr("perron.training.run.has_bf16", lambda: True)
     options = ["training.precision=bf16", "model.encoder=none", "training.max_epochs=8"]
     result = train(recipe(tmp_path, *options), tmp_path / "run")
-    assert result.dev_accuracy > 0.7
+    assert result.dev["accuracy"] > 0.7
     assert weights(tmp_path / "run")["head.layers.1.weight"].dtype == torch.float32
 
 
@@ -174,7 +174,7 @@ def test_a_run_goes_on_without_the_cache(
         train(settings, tmp_path / "run")
     shutil.rmtree(tmp_path / "cache")
     result = train(settings, tmp_path / "run", resume=True)
-    assert result.dev_accuracy == undisturbed.dev_accuracy
+    assert result.dev == undisturbed.dev
     one, other = weights(tmp_path / "undisturbed"), weights(tmp_path / "run")
     assert all(torch.equal(one[name], other[name]) for name in one)
 

@@ -1,6 +1,7 @@
 """``perron evaluate``: how good a saved model is."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,6 +11,8 @@ from rich.table import Table
 from perron.cli.console import results
 from perron.cli.options import DataOptions, Json, Model, with_options
 from perron.errors import SettingsError
+
+MAX_CONFUSION = 20  # classes: a larger matrix does not fit a terminal; --json has it
 
 
 @with_options(DataOptions)
@@ -25,7 +28,7 @@ def evaluate(
     ] = "test",
     as_json: Json = False,
 ) -> None:
-    """Test a model: accuracy, loss, and precision, recall and F1 of each class.
+    """Evaluate a model: metrics, confusion matrix, and scores of each class.
 
     Of word graphs also: how much an edge into a word depends on the word that it comes
     from (standard deviation over mean), and the second largest eigenvalue. Where both
@@ -44,6 +47,7 @@ def evaluate(
     from perron.training.evaluate import evaluate as run_evaluation
     from perron.training.evaluate import held_out_examples, other_examples
     from perron.training.graph_measures import measure_graphs
+    from perron.training.metrics import format_metrics
 
     options.check()
     pipeline = load(model)
@@ -66,19 +70,15 @@ def evaluate(
     )
     summary = {
         "texts": len(examples),
-        "accuracy": found.accuracy,
-        "loss": found.loss,
-        "macro_f1": report["macro avg"]["f1-score"],
+        **found.metrics,
         "classes": {name: report[name] for name in pipeline.labels},
+        "confusion": found.confusion.tolist(),
         "graphs": [asdict(measure) for measure in measured],
     }
     if as_json:
         typer.echo(json.dumps(summary))
         return
-    results.print(
-        f"{len(examples):,} texts: accuracy {100 * found.accuracy:.2f} %, "
-        f"macro F1 {100 * summary['macro_f1']:.2f} %, loss {found.loss:.4f}"
-    )
+    results.print(f"{len(examples):,} texts: {format_metrics(found.metrics)}")
     table_ = Table("class", "texts", "precision", "recall", "F1")
     for name in pipeline.labels:
         row = report[name]
@@ -87,6 +87,8 @@ def evaluate(
         ]
         table_.add_row(name, f"{row['support']:.0f}", *shares)
     results.print(table_)
+    if len(pipeline.labels) <= MAX_CONFUSION:
+        results.print(_confusion_table(pipeline.labels, found.confusion.tolist()))
     for measure in measured:
         results.print(
             f"graphs of {measure.level}: context dependence "
@@ -94,3 +96,10 @@ def evaluate(
             f"{measure.second_eigenvalue:.3f} (at 0 it is self-attention; "
             f"{measure.texts:,} texts, evenly spread)"
         )
+
+
+def _confusion_table(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+    table = Table("true class \\ predicted", *labels)
+    for name, row in zip(labels, counts, strict=True):
+        table.add_row(name, *map(str, row))
+    return table

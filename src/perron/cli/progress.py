@@ -13,6 +13,7 @@ from rich.progress import (
 
 from perron.cli.console import is_watched, messages, say
 from perron.training.callbacks import Watcher
+from perron.training.metrics import format_metrics
 from perron.training.recipe import TrainingSettings
 from perron.training.state import Standing
 
@@ -58,9 +59,14 @@ class TrainingBar(Watcher):
         if self._task is not None:
             self._bar.remove_task(self._task)
             self._task = None
+        dev = {
+            key.removeprefix("dev_"): value
+            for key, value in record.items()
+            if key.startswith("dev_")
+        }
         say(
             f"{self._title}epoch {record['epoch'] + 1:>2}  "
-            f"loss {record['train_loss']:.4f}  dev {100 * record['dev_accuracy']:.2f} %"
+            f"loss {record['train_log_loss']:.4f}  dev {format_metrics(dev)}"
             f"{' *' if record['is_best'] else '  '}  "
             f"batch {record['batch_size']}  {record['texts_per_second']:,.0f} texts/s"
         )

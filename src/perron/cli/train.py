@@ -73,6 +73,7 @@ def train(
     from perron.cli.choose import choose_recipe
     from perron.cli.progress import ReadingBar, TrainingBar
     from perron.training.callbacks import TensorBoard, Watcher
+    from perron.training.metrics import format_metrics
     from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
     from perron.training.stopping import Stopped
@@ -111,18 +112,18 @@ def train(
         reading.end()
     if not is_first():
         return
-    test = ""
-    if result.test_accuracy is not None:
-        test = f", test {100 * result.test_accuracy:.2f} %"
     results.print(
-        f"best epoch {result.best_epoch + 1} of {result.epochs}: "
-        f"dev {100 * result.dev_accuracy:.2f} %{test}"
+        f"best epoch {result.best_epoch + 1} of {result.epochs}\n"
+        f"dev:  {format_metrics(result.dev)}"
     )
-    if result.dev_accuracy <= result.commonest:
+    if result.test is not None:
+        results.print(f"test: {format_metrics(result.test)}")
+    if result.dev["accuracy"] <= result.majority_share:
         say(
-            "This is no better than always to say the commonest class of dev "
-            f"({100 * result.commonest:.2f} %): the model has learnt nothing. Try more "
-            "texts, --set training.patience=20, --set training.batch_size=8 "
+            "The dev accuracy is no better than always predicting the most frequent "
+            f"class ({100 * result.majority_share:.2f} %): the model has not learned "
+            "anything. Try more texts, --set training.patience=20, "
+            "--set training.batch_size=8 "
             "--set training.batch_size_low=8, or another --set training.learning_rate"
         )
     if not quiet:

@@ -205,7 +205,7 @@ def _summary(
                 len(runs),
                 float(tests.mean()),
                 float(tests.std(ddof=1)) if len(runs) > 1 else None,
-                float(np.mean([100 * run.dev_accuracy for run in runs])),
+                float(np.mean([100 * run.dev["accuracy"] for run in runs])),
                 p_value,
                 seconds[name],
                 None if base is None else seconds[name] / base,

@@ -78,7 +78,7 @@ def record_of(
 ) -> Record:
     """Return the record of the run in a folder."""
     predicted = expected = np.empty(0, np.int64)
-    if result.test_accuracy is not None:
+    if result.test is not None:
         predicted, expected = read_predictions(folder)
     right = np.packbits(predicted == expected).tobytes().hex()
     return Record(
@@ -88,8 +88,8 @@ def record_of(
         seed=result.seed,
         commit=source_version(),
         data=result.fingerprint[:16],
-        dev=result.dev_accuracy,
-        test=result.test_accuracy,
+        dev=result.dev["accuracy"],
+        test=None if result.test is None else result.test["accuracy"],
         epochs=result.epochs,
         best_epoch=result.best_epoch,
         parameters=result.parameters,

@@ -1,6 +1,7 @@
 """Training callbacks: metrics file, TensorBoard and learning curves."""
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from io import BytesIO
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from perron.files import write_whole
+from perron.migrations import migrate, stamp
+from perron.training.metrics import metric_title
 from perron.training.state import Standing
 
 METRICS = "metrics.jsonl"
@@ -44,7 +47,8 @@ class MetricsFile(Watcher):
         return self._file.tell()
 
     def end_epoch(self, record: dict[str, Any]) -> None:
-        self._file.write(json.dumps(record).encode() + b"\n")
+        line = json.dumps(stamp("metrics", record))
+        self._file.write(line.encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -74,24 +78,28 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / METRICS
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [migrate("metrics", record, path) for record in records]
 
 
 def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw loss and accuracy of each epoch, on train and dev, as a PNG file."""
+    """Draw every metric over the epochs, on train and dev, as a PNG file."""
     from matplotlib.figure import Figure  # seconds
 
     epochs = [record["epoch"] + 1 for record in records]
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    axes = figure.subplots(1, 2)
-    for axis, name in zip(axes, ("loss", "accuracy"), strict=True):
+    keys = dict.fromkeys(key for record in records for key in record)
+    names = [key.removeprefix("dev_") for key in keys if key.startswith("dev_")]
+    figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
         for part, style in (("train", "--"), ("dev", "-")):
-            values = [record[f"{part}_{name}"] for record in records]
-            axis.plot(epochs, values, style, marker="o", markersize=3, label=part)
+            if f"{part}_{name}" in keys:
+                values = [record.get(f"{part}_{name}", math.nan) for record in records]
+                axis.plot(epochs, values, style, marker="o", markersize=3, label=part)
         best = [record["epoch"] + 1 for record in records if record["is_best"]]
         if best:
             axis.axvline(best[-1], color="0.7", linewidth=1, label="best epoch")
-        axis.set(xlabel="epoch", ylabel=name)
+        axis.set(xlabel="epoch", ylabel=metric_title(name))
         axis.legend(frameon=False)
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=120)

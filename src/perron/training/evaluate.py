@@ -1,43 +1,22 @@
 """Evaluation of a model on held-out examples."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from pydantic import ValidationError
-from torch.nn import functional as F
 
 from perron.errors import DataError, SettingsError
 from perron.pipeline import Pipeline
 from perron.text.batches import Examples, batches_in_order
 from perron.text.datasets import PARTS, load_data, load_split
 from perron.text.settings import PACKAGED, DataSettings
+from perron.training.metrics import Evaluation
 from perron.training.recipe import read_settings
 
 EVALUATION_BATCH = 128
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What a model said about each example, in their order.
-
-    Attributes:
-        predicted: class of each example.
-        right: whether that was so.
-        loss: mean cross entropy.
-    """
-
-    predicted: np.ndarray
-    right: np.ndarray
-    loss: float
-
-    @property
-    def accuracy(self) -> float:
-        """The share of right answers."""
-        return float(self.right.mean())
 
 
 def evaluate(
@@ -47,9 +26,16 @@ def evaluate(
     rank: int = 0,
     world: int = 1,
 ) -> Evaluation:
-    """Classify all examples; each of several processes does its part of the batches."""
-    predicted = np.zeros(len(examples), np.int64)
-    losses = np.zeros(len(examples), np.float64)
+    """Classify all examples.
+
+    Args:
+        model: A classifier.
+        examples: Labeled examples.
+        device: Device of the model.
+        rank: Number of this process, which evaluates every ``world``-th batch.
+        world: Number of processes that evaluate together; each gets all predictions.
+    """
+    found = np.zeros((len(examples), len(model.config.labels)))
     was_training = model.training
     model.eval()
     with torch.inference_mode():
@@ -59,15 +45,14 @@ def evaluate(
             if number % world != rank:
                 continue
             batch = examples.batch(rows).to(device)
-            logits = model(**batch.inputs).logits.float()
-            predicted[rows] = logits.argmax(-1).cpu().numpy()
-            loss = F.cross_entropy(logits, batch.labels, reduction="none")
-            losses[rows] = loss.cpu().numpy()
+            # In float64, so that two classes tie only if their logits are equal.
+            logits = model(**batch.inputs).logits.cpu().double()
+            found[rows] = logits.log_softmax(-1).numpy()
     model.train(was_training)
     if world > 1:
-        # Every example was done by one process and is zero in the others.
-        predicted, losses = _summed(predicted, device), _summed(losses, device)
-    return Evaluation(predicted, predicted == examples.labels, float(losses.mean()))
+        # Every example was classified by one process and is zero in the others.
+        found = _summed(found, device)
+    return Evaluation(examples.labels, found)
 
 
 def _summed(values: np.ndarray, device: torch.device | str) -> np.ndarray:

@@ -193,14 +193,15 @@ class Loop:
             "step": standing.step,
             "batch_size": standing.batch_size,
             "learning_rate": learning_rate(max(0, standing.step - 1), settings),
-            "train_loss": standing.loss / standing.seen,
+            "train_log_loss": standing.loss / standing.seen,
             "train_accuracy": standing.right / standing.seen,
-            "dev_loss": result.loss,
-            "dev_accuracy": result.accuracy,
+            **{f"dev_{name}": value for name, value in result.metrics.items()},
             "seconds": standing.seconds,
             "texts_per_second": standing.seen / standing.seconds,
         }
-        record["is_best"] = standing.end_epoch(result.accuracy, result.loss, settings)
+        record["is_best"] = standing.end_epoch(
+            result.metrics["accuracy"], result.metrics["log_loss"], settings
+        )
         if record["is_best"] and self.accelerator.is_main_process:
             write_best(self.folder, record["epoch"], model)
         return record

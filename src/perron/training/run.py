@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from perron.errors import SettingsError
 from perron.files import locked, make_folder, remove_parts, write_whole
+from perron.migrations import migrate, stamp
 from perron.model_card import Score, model_card
 from perron.models import Classifier
 from perron.pipeline import Pipeline
@@ -24,6 +25,7 @@ from perron.training.checkpoint import CHECKPOINT, best_path, remove_other_bests
 from perron.training.evaluate import evaluate
 from perron.training.graph_measures import measure_graphs
 from perron.training.loop import Loop
+from perron.training.metrics import format_metric, metric_title
 from perron.training.prepare import Prepared, prepare, with_width
 from perron.training.recipe import SETTINGS, Recipe, read_settings
 from perron.training.state import Standing
@@ -34,36 +36,40 @@ PREDICTIONS = "test_predictions.npz"
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended; written as result.json.
+    """The outcome of a run; written as result.json.
 
     Attributes:
-        aggregator: its name.
-        seed: of the run.
-        epochs: that were trained.
-        best_epoch: the one that was kept, from 0.
-        dev_accuracy: of that epoch.
-        test_accuracy: of that epoch; None without test data.
-        texts_per_second: while training, the median of the epochs.
-        epoch_seconds: of training, without evaluation, the median of the epochs.
-        commonest: share of the commonest class in dev, the least to be better than.
-        parameters: how many numbers were learnt.
-        fingerprint: of the texts, labels and vocabulary.
-        graphs: what `GraphMeasure` says of the word graphs, on test data (dev where
-            there are none).
+        aggregator: Name of the aggregator.
+        seed: Random seed.
+        epochs: Number of epochs that were trained.
+        best_epoch: Epoch whose model is saved, counted from 0.
+        dev: Metrics of that epoch on dev data, by name.
+        test: Metrics of that epoch on test data; None without test data.
+        texts_per_second: Speed of training, the median of the epochs.
+        epoch_seconds: Seconds of training per epoch without evaluation, the median.
+        majority_share: Share of the most frequent class in dev, which a useful model
+            exceeds in accuracy.
+        parameters: Number of trained parameters.
+        fingerprint: Hash of texts, labels and vocabulary.
+        graphs: The `GraphMeasure` of each level, on test data (dev data without test
+            data).
+        confusion: Number of examples by true class (row) and predicted class, of test
+            data (dev data without test data); empty in results of version 1.
     """
 
     aggregator: str
     seed: int
     epochs: int
     best_epoch: int
-    dev_accuracy: float
-    test_accuracy: float | None
+    dev: Mapping[str, float]
+    test: Mapping[str, float] | None
     texts_per_second: float
     epoch_seconds: float
-    commonest: float
-    parameters: int = 0  # these three are missing in old results
+    majority_share: float
+    parameters: int = 0
     fingerprint: str = ""
     graphs: Sequence[Mapping[str, Any]] = ()
+    confusion: Sequence[Sequence[int]] = ()
 
 
 def make_accelerator(precision: str) -> Accelerator:
@@ -135,7 +141,8 @@ def train(
 
 def read_result(folder: Path) -> Result:
     """Read the result of a run that is over."""
-    return Result(**json.loads((folder / RESULT).read_text()))
+    path = folder / RESULT
+    return Result(**migrate("result", json.loads(path.read_text()), path))
 
 
 def read_predictions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -198,23 +205,33 @@ def _finish(
         return read_result(folder)
     model = accelerator.unwrap_model(prepared.model)
     model.load_state_dict(load_file(best_path(folder, standing.best_epoch)))
-    accuracy = None
+    dev = evaluate(model, prepared.dev, accelerator.device)
+    test = None
     if prepared.test is not None:
-        tested = evaluate(model, prepared.test, accelerator.device)
-        expected = prepared.test.labels
-        np.savez(folder / PREDICTIONS, predicted=tested.predicted, expected=expected)
-        accuracy = tested.accuracy
+        test = evaluate(model, prepared.test, accelerator.device)
+        np.savez(folder / PREDICTIONS, predicted=test.predicted, expected=test.labels)
     measured = measure_graphs(model, prepared.test or prepared.dev, accelerator.device)
-    result = replace(
-        _result(prepared, folder, standing, accuracy),
+    records = read_metrics(folder)
+    result = Result(
+        aggregator=prepared.recipe.model.aggregator.name,
+        seed=prepared.recipe.training.seed,
+        epochs=standing.epoch,
+        best_epoch=standing.best_epoch,
+        dev=dev.metrics,
+        test=None if test is None else test.metrics,
+        texts_per_second=_median(records, "texts_per_second"),
+        epoch_seconds=_median(records, "seconds"),
+        majority_share=float(np.bincount(dev.labels).max() / len(dev.labels)),
         parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
         fingerprint=prepared.fingerprint,
         graphs=[asdict(measure) for measure in measured],
+        confusion=(test or dev).confusion.tolist(),
     )
     card = _card(prepared, model, result)
     Pipeline(model, prepared.word_ids, card=card).save_pretrained(folder)
     draw_curves(read_metrics(folder), folder / "curves.png")
-    write_whole(folder / RESULT, json.dumps(asdict(result), indent=2).encode())
+    content = stamp("result", asdict(result))
+    write_whole(folder / RESULT, json.dumps(content, indent=2).encode())
     _clear(folder)
     accelerator.wait_for_everyone()
     return result
@@ -223,9 +240,11 @@ def _finish(
 def _card(prepared: Prepared, model: Classifier, result: Result) -> str:
     data = prepared.recipe.data.name or prepared.recipe.data.format
     facts = {"trained on": f"{data}, {len(prepared.train)} texts", "seed": result.seed}
-    scores = [Score(data, "dev", result.dev_accuracy)]
-    if result.test_accuracy is not None:
-        scores.append(Score(data, "test", result.test_accuracy))
+    scores = [
+        Score(data, part, name, metric_title(name), value, format_metric(name, value))
+        for part, metrics in (("dev", result.dev), ("test", result.test or {}))
+        for name, value in metrics.items()
+    ]
     return model_card(model.config, facts, scores)
 
 
@@ -235,21 +254,5 @@ def _clear(folder: Path) -> None:
     remove_other_bests(folder, None)
 
 
-def _result(
-    prepared: Prepared, folder: Path, standing: Standing, test_accuracy: float | None
-) -> Result:
-    assert standing.best_epoch is not None
-    records = read_metrics(folder)
-    speeds = [record["texts_per_second"] for record in records]
-    seconds = [record["seconds"] for record in records]
-    return Result(
-        prepared.recipe.model.aggregator.name,
-        prepared.recipe.training.seed,
-        standing.epoch,
-        standing.best_epoch,
-        standing.best_accuracy,
-        test_accuracy,
-        float(np.median(speeds)),
-        float(np.median(seconds)),
-        float(np.bincount(prepared.dev.labels).max() / len(prepared.dev)),
-    )
+def _median(records: Sequence[Mapping[str, Any]], key: str) -> float:
+    return float(np.median([record[key] for record in records]))

@@ -194,9 +194,9 @@ def learn(
             standing.end_epoch(0.0, 0.0, settings)
         else:
             result = evaluate(model, held_out.examples, device)
-            score = float(np.average(result.right, weights=held_out.weights.numpy()))
+            score = float(np.average(result.correct, weights=held_out.weights.numpy()))
             history.scores.append(score)
-            if standing.end_epoch(score, result.loss, settings):
+            if standing.end_epoch(score, result.metrics["log_loss"], settings):
                 best = {name: t.clone() for name, t in model.state_dict().items()}
         report(standing.epoch, history.losses[-1], score)
     if best:
