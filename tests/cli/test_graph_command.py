@@ -14,17 +14,17 @@ TEXT = "the film was lovely"
 
 
 @pytest.fixture
-def other(cache):
+def other(shared_cache):
     """Return the folder of a model with two heads and without a graph."""
-    folder = cache / "other" / "model"
+    folder = shared_cache / "other" / "model"
     if not folder.exists():
         small_pipeline("text", "self-attention").save_pretrained(folder)
     return folder
 
 
 @pytest.fixture
-def pairs(cache):
-    folder = cache / "small-pairs"
+def pairs(shared_cache):
+    folder = shared_cache / "small-pairs"
     if not folder.exists():
         small_pipeline("pair", "centrality, l2").save_pretrained(folder)
     return folder

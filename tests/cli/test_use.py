@@ -215,17 +215,17 @@ def test_classes_that_changed_since_are_noticed(perron, tmp_path):
 
 class TestPairs:
     @pytest.fixture
-    def pairs(self, perron, cache):
-        path = cache / "pairs.csv"
+    def pairs(self, perron, shared_cache):
+        path = shared_cache / "pairs.csv"
         if not path.exists():
             lines = ["one film,one film,same", "one film,two days,other"] * 15
             path.write_text("\n".join(["a,b,c", *lines]))
             options = ["--text", "a", "--text-pair", "b", "--label", "c", *TINY]
-            options += ["--data", path, "--out", cache / "pairs"]
+            options += ["--data", path, "--out", shared_cache / "pairs"]
             told = perron("train", *options)
             assert told.status == 0, told.err
             assert told.err.endswith('"..." "..."\n')
-        return cache / "pairs"
+        return shared_cache / "pairs"
 
     def test_typed_pairs_are_told_apart(self, perron, pairs):
         told = perron("predict", pairs, "one film", "one film", "one film", "two days")
@@ -240,8 +240,15 @@ class TestPairs:
         assert told.status == 2
         assert "this model is for pairs, and lines has single texts" in told.err
 
-    def test_both_texts_are_read(self, perron, pairs, cache, monkeypatch):
-        options = ["--file", cache / "pairs.csv", "--text", "a", "--text-pair", "b"]
+    def test_both_texts_are_read(self, perron, pairs, shared_cache, monkeypatch):
+        options = [
+            "--file",
+            shared_cache / "pairs.csv",
+            "--text",
+            "a",
+            "--text-pair",
+            "b",
+        ]
         told = perron("predict", pairs, *options, "--format", "csv")
         from_file = rows_of(told.out)[:2]
         stdin = io.TextIOWrapper(io.BytesIO(b"one film\tone film\none film\ttwo days"))
