@@ -14,11 +14,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from perron.pooling.pair_scores import (
-    backward_in_blocks,
-    forward_in_blocks,
-    pair_scores,
-)
+from perron.kernels import pair_scores_torch
+from perron.pooling.pair_scores import pair_scores
 from timing import Report, interleaved_medians, peak_megabytes, print_peak
 
 SHAPES = [(128, 20), (640, 25), (64, 50), (32, 200), (8, 400)]
@@ -45,8 +42,8 @@ def differentiated(function: Callable[..., Tensor]) -> Callable[..., object]:
 def in_blocks(x: Tensor, w: Tensor, mask: Tensor, grad: Tensor) -> object:
     """Run forward and backward in plain torch under a cap of memory."""
     x, w = x.detach(), w.detach()
-    forward_in_blocks(x, w, mask, "tanh")
-    return backward_in_blocks(grad, x, w, mask, "tanh")
+    pair_scores_torch.forward(x, w, mask, "tanh")
+    return pair_scores_torch.backward(grad, x, w, mask, "tanh")
 
 
 WAYS = {

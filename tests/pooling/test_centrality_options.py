@@ -11,11 +11,13 @@ from torch.autograd import gradcheck
 
 from perron import CentralityPool, PowerSettings
 from perron.errors import SettingsError
+from perron.kernels import use
 from perron.models import ModelConfig, build_model, load_model
 from perron.models.config import CentralitySettings, read_aggregator
 from perron.pooling.connectivity import check_options
 
 D = 3
+KERNELS = {"packed": "numba", "flat": "numba", "padded": "torch"}
 GRAPHS = ("mlp", "bilinear", "query")
 MASK = torch.tensor(
     [[1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]],
@@ -117,13 +119,12 @@ class TestEdgeDropout:
                 np.testing.assert_allclose(vector, want, atol=1e-12)
 
     @pytest.mark.parametrize("way", ["packed", "padded"])
-    def test_padding_stays_padding(self, way, monkeypatch):
-        if way == "padded":
-            monkeypatch.setattr("perron.pooling.base.may_compile", lambda states: False)
+    def test_padding_stays_padding(self, way):
         pool = CentralityPool(D, edge_dropout=0.5, values="flow").train()
         states = torch.randn(4, 6, D)
         states = states.masked_fill(~MASK.unsqueeze(-1), torch.nan).requires_grad_()
-        pooled = pool(states, MASK, need_edges=True)
+        with use(KERNELS[way]):
+            pooled = pool(states, MASK, need_edges=True)
         pooled.vector.square().sum().backward()
         pairs = MASK.unsqueeze(-1) & MASK.unsqueeze(-2)
         assert (pooled.edges[~pairs] == 0).all()
@@ -190,14 +191,13 @@ class TestFlow:
     @pytest.mark.parametrize("way", ["packed", "padded", "flat"])
     @pytest.mark.parametrize("norm", ["sum", "l2"])
     @pytest.mark.parametrize("connectivity", GRAPHS)
-    def test_it_is_the_formula(self, connectivity, norm, way, monkeypatch):
-        if way == "padded":
-            monkeypatch.setattr("perron.pooling.base.may_compile", lambda states: False)
+    def test_it_is_the_formula(self, connectivity, norm, way):
         pool = CentralityPool(
             D, heads=2, connectivity=connectivity, norm=norm, values="flow"
         ).double()
         states = 3 * torch.randn(4, 6, D, dtype=torch.float64)
-        pooled = pool(states, MASK, need_edges=True)
+        with use(KERNELS[way]):
+            pooled = pool(states, MASK, need_edges=True)
         vectors = pooled.vector
         if way == "flat":
             vectors = pool(states[MASK], lengths=MASK.sum(1)).vector

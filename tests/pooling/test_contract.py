@@ -13,6 +13,7 @@ from perron import (
     PowerSettings,
     SelfAttentionPool,
 )
+from perron.kernels import use
 
 D = 8
 
@@ -89,10 +90,10 @@ def name(request):
 
 
 @pytest.fixture(params=["packed", "padded"])
-def pool(name, request, monkeypatch):
-    if request.param == "padded":  # as in traced graphs and on other devices
-        monkeypatch.setattr("perron.pooling.base.may_compile", lambda states: False)
-    return BUILDERS[name]()
+def pool(name, request):
+    # With plain torch, states stay padded, as in traced graphs and on other devices.
+    with use("torch" if request.param == "padded" else "numba"):
+        yield BUILDERS[name]()
 
 
 @pytest.fixture

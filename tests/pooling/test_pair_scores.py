@@ -1,26 +1,30 @@
 """The fused scores are those of the obvious broadcast, and so are their gradients."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from perron.kernels import pair_scores_cpu
-from perron.pooling.pair_scores import (
-    adjoint_op,
-    backward_in_blocks,
-    forward_in_blocks,
-    pair_scores,
-    pair_scores_op,
-)
+from perron.kernels import Backend, Kernels, pair_scores_torch, use
+from perron.kernels.pair_scores_cpu import cut_pieces, max_work
+from perron.pooling.pair_scores import adjoint_op, pair_scores, pair_scores_op
 
 
-@pytest.fixture(params=["compiled", "in blocks"])
-def kernel(request, monkeypatch):
-    if request.param == "in blocks":
-        monkeypatch.setattr("perron.pooling.pair_scores._MOST_BYTES", 3000)
-        monkeypatch.setattr(pair_scores_cpu, "forward", forward_in_blocks)
-        monkeypatch.setattr(pair_scores_cpu, "backward", backward_in_blocks)
+def in_blocks() -> dict[str, Kernels]:
+    """Return the torch kernels with a limit so low that there are several blocks."""
+    ways = (pair_scores_torch.forward, pair_scores_torch.backward)
+    return {"pair_scores": Kernels(*(partial(way, max_bytes=3000) for way in ways))}
+
+
+KERNELS = {"compiled": "numba", "in blocks": Backend("torch", in_blocks)}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request):
+    with use(KERNELS[request.param]):
+        yield
 
 
 def broadcast(x, w, mask, activation):
@@ -63,15 +67,13 @@ def test_same_as_the_broadcast(kernel, shape, dtype, activation, packed):
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_the_rows_of_one_long_text_are_shared_out(threads, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr("perron.kernels.compile._WORTH_A_THREAD", 100)
-    tensors, mask = inputs((3, 2, 40, 5))
+def test_the_rows_of_one_long_text_are_shared_out(threads, four_threads):
+    torch.set_num_threads(threads)
+    tensors, mask = inputs((3, 2, 90, 50))
     mask[1] = True
-    pieces, work, _ = pair_scores_cpu._cut(
-        mask.numpy(), pair_scores_cpu._most(mask.numpy(), tensors[1]), 10
-    )
-    assert work.max() <= max(work.sum() / (4 * threads), 10 * 40 * 10)
+    pieces, work, _ = cut_pieces(mask.numpy(), max_work(mask.numpy(), tensors[1]), 100)
+    assert work.sum() > 1_500_000 * threads  # as many threads as there are
+    assert work.max() <= max(work.sum() / (4 * threads), 10 * 90 * 100)
     assert len(pieces) > 4 * threads
     found = []
     for function in (pair_scores, broadcast):
@@ -157,7 +159,7 @@ def test_the_hidden_layer_is_never_held():
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_operators_satisfy_torchs_own_checks(kernel, turned):
+def test_the_operators_satisfy_torchs_own_checks(turned):
     (x, w), mask = inputs((3, 2, 4, 5))
     if turned:
         x = x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()

@@ -1,16 +1,26 @@
+from functools import partial
+
 import pytest
 
-from perron.kernels import gth_cpu, gth_torch
+from perron.kernels import Backend, Kernels, gth_cpu, use
 
 
-@pytest.fixture(params=["short", "long", "torch"])
-def kernel(request, monkeypatch):
+def with_short_limit(limit: int) -> Backend:
+    """Return the CPU's kernels with another limit between its two ways."""
+    forward = partial(gth_cpu.forward, short_limit=limit)
+    backward = partial(gth_cpu.backward, short_limit=limit)
+    return Backend("numba", lambda: {"stationary": Kernels(forward, backward)})
+
+
+KERNELS = {
+    "short": with_short_limit(10**9),
+    "long": with_short_limit(-1),
+    "torch": "torch",
+}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request):
     """Make `stationary` use one implementation for texts of every length."""
-    if request.param == "torch":
-        monkeypatch.setattr(gth_cpu, "forward", gth_torch.forward)
-        monkeypatch.setattr(gth_cpu, "backward", gth_torch.backward)
-    else:
-        monkeypatch.setattr(
-            gth_cpu, "_SHORT", 10**9 if request.param == "short" else -1
-        )
-    return request.param
+    with use(KERNELS[request.param]):
+        yield request.param

@@ -11,7 +11,7 @@ import torch
 from perron_tests.graphs import softmax_edges
 
 from perron import stationary
-from perron.kernels import compile as compiled
+from perron.kernels.compile import CompilationNotice, equal_ranges, share_out
 
 
 def answers() -> torch.Tensor:
@@ -24,7 +24,7 @@ def answers() -> torch.Tensor:
 
 def test_the_ranges_cover_every_text_once_and_share_the_work():
     work = np.concatenate([np.ones(50), np.full(5, 100.0)])
-    ranges = compiled._equal_ranges(work, 8)
+    ranges = equal_ranges(work, 8)
     assert [text for first, last in ranges for text in range(first, last)] == list(
         range(55)
     )
@@ -41,14 +41,14 @@ def test_the_number_of_threads_is_torchs_and_changes_no_bit(four_threads):
 
     work = np.full(4, 1e9)
     barrier = threading.Barrier(4)
-    compiled.share_out(kernel, work)
+    share_out(kernel, work)
     assert len(names) == 4
     many = answers()
     torch.set_num_threads(1)
     assert torch.equal(answers(), many)
     names.clear()
     barrier = threading.Barrier(1)
-    compiled.share_out(kernel, work)
+    share_out(kernel, work)
     assert names == {threading.current_thread().name}
 
 
@@ -60,7 +60,7 @@ def meet_on_four_threads() -> None:
         if last > first:
             barrier.wait(timeout=20)
 
-    compiled.share_out(kernel, np.full(4, 1e9))
+    share_out(kernel, np.full(4, 1e9))
 
 
 class Answers(torch.utils.data.Dataset):
@@ -92,17 +92,16 @@ def test_workers_of_a_data_loader_give_the_same_on_one_thread_each(
         assert threads == 1
 
 
-def test_a_first_call_that_takes_long_says_so(monkeypatch, caplog):
-    monkeypatch.setattr(compiled, "_LONG", 0.01)
-    compiled._say_once.cache_clear()
+def test_a_first_call_that_takes_long_says_so(caplog):
+    notice = CompilationNotice(after=0.01)
 
     def slow(first, last):
         time.sleep(0.5 if last == 0 else 0)
 
-    compiled.share_out(slow, np.ones(1))
-    assert "compiling for this processor" in caplog.text
+    share_out(slow, np.ones(1), notice=notice)
+    assert "PERRON_KERNELS=torch" in caplog.text
     caplog.clear()
-    compiled.share_out(slow, np.ones(1))
+    share_out(slow, np.ones(1), notice=notice)
     assert not caplog.text
 
 

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from itertools import pairwise
 from threading import Timer
 from typing import Any, TypeVar
@@ -28,8 +27,6 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 # Below this many multiply-adds a thread costs more to wake than it saves.
 _WORTH_A_THREAD = 1_500_000
-
-_LONG = 3.0  # seconds after which a person wonders
 
 _log = logging.getLogger("perron")
 
@@ -106,33 +103,56 @@ os.register_at_fork(after_in_child=_pool.forget)
 _called: set[Callable[..., None]] = set()
 
 
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Say what is going on if it takes long."""
-    timer = Timer(_LONG, _say_once)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+class CompilationNotice:
+    """Logs a message, once, when compilation takes long.
+
+    Args:
+        after: Seconds until the message.
+    """
+
+    def __init__(self, after: float = 3.0) -> None:
+        self.after = after
+        self.given = False
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Log the message if what is inside takes longer than ``after`` seconds."""
+        timer = Timer(self.after, self._give)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give(self) -> None:
+        if not self.given:
+            self.given = True
+            _log.warning(
+                "compiling kernels for this processor; this takes a minute, once. "
+                "Set PERRON_KERNELS=torch to run without compiling."
+            )
 
 
-@cache
-def _say_once() -> None:
-    _log.warning("compiling for this processor; this takes about a minute, once")
+_notice = CompilationNotice()
 
 
-def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None:
+def share_out(
+    kernel: Callable[..., None],
+    work: Array,
+    *arguments: Any,
+    notice: CompilationNotice = _notice,
+) -> None:
     """Call ``kernel(first, last, *arguments)`` for ranges that cover all texts.
 
     Args:
         kernel: a compiled function that handles the texts ``first`` to ``last - 1``.
         work: an estimate of each text's multiply-adds; ranges get about equal sums.
         arguments: passed on.
+        notice: Message for a first call that takes long.
     """
     if kernel not in _called:
-        with _patience():
+        with notice.watch():
             kernel(0, 0, *arguments)  # compiles, or loads what was compiled before
         _called.add(kernel)
     threads = torch.get_num_threads()
@@ -142,7 +162,7 @@ def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None
         kernel(0, len(work), *arguments)
         return
     most = int(2 * total / _WORTH_A_THREAD)
-    ranges = deque(_equal_ranges(work, min(threads * _RANGES_PER_THREAD, most)))
+    ranges = deque(equal_ranges(work, min(threads * _RANGES_PER_THREAD, most)))
 
     def take_ranges() -> None:
         while True:
@@ -160,7 +180,8 @@ def share_out(kernel: Callable[..., None], work: Array, *arguments: Any) -> None
             other.result()
 
 
-def _equal_ranges(work: Array, count: int) -> Sequence[tuple[int, int]]:
+def equal_ranges(work: Array, count: int) -> Sequence[tuple[int, int]]:
+    """Return up to ``count`` ranges of texts with about equal sums of work."""
     done = np.cumsum(work, dtype=np.float64)
     cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count) + 1
     edges = [0, *sorted({int(cut) for cut in cuts if cut < len(work)}), len(work)]

@@ -27,7 +27,7 @@ from perron.kernels.gth_short import adjoint_short, solve_short
 from perron.kernels.gth_torch import FLOOR, HIGHEST, TOP
 from perron.kernels.simd import LANES
 
-_SHORT = 64  # words up to which texts are solved eight at a time
+SHORT_LIMIT = 64  # words up to which texts are solved eight at a time
 
 _EVERY_WORD = np.empty((0, 0), np.bool_)
 
@@ -41,14 +41,25 @@ class Plan(NamedTuple):
 
 
 def forward(
-    edges: Tensor, mask: Tensor | None, keep_factors: bool
+    edges: Tensor,
+    mask: Tensor | None,
+    keep_factors: bool,
+    *,
+    short_limit: int = SHORT_LIMIT,
 ) -> tuple[Tensor, Tensor, Plan]:
-    """Return the weights (B, N), the factors (B, N, N), or none of these, the plan."""
+    """Return the weights (B, N), the factors (B, N, N), or none of these, the plan.
+
+    Args:
+        edges: (B, N, N) rates.
+        mask: (B, N), True on words in use. Defaults to every word.
+        keep_factors: Whether to return the factors that `backward` needs.
+        short_limit: Words up to which texts are solved eight at a time.
+    """
     texts, words, _ = edges.shape
     weights = edges.new_empty(texts, words)
     factors = edges.new_empty(texts if keep_factors else 0, words, words)
     used = _array(mask)
-    plan = _plan(texts, words, used)
+    plan = _plan(texts, words, used, short_limit)
     arguments: list[Any] = [_array(edges), used, weights.numpy(), factors.numpy()]
     arguments += _floor(edges.dtype)
     if len(plan.groups):
@@ -60,13 +71,21 @@ def forward(
 
 
 def backward(
-    grad: Tensor, factors: Tensor, mask: Tensor | None, plan: Plan | None = None
+    grad: Tensor,
+    factors: Tensor,
+    mask: Tensor | None,
+    plan: Plan | None = None,
+    *,
+    short_limit: int = SHORT_LIMIT,
 ) -> Tensor:
-    """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N), the factors and their plan."""
+    """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N), the factors and their plan.
+
+    Without a plan, ``short_limit`` must be that of the forward pass.
+    """
     texts, words = grad.shape
     grad_edges = factors.new_empty(texts, words, words)
     used = _array(mask)
-    plan = plan or _plan(texts, words, used)
+    plan = plan or _plan(texts, words, used, short_limit)
     arguments: list[Any] = [_array(grad), _array(factors), used, grad_edges.numpy()]
     arguments += _limits(factors.dtype)
     if len(plan.groups):
@@ -82,10 +101,10 @@ def _array(tensor: Tensor | None) -> Array:
     return _EVERY_WORD if tensor is None else tensor.contiguous().numpy()
 
 
-def _plan(texts: int, words: int, mask: Array) -> Plan:
+def _plan(texts: int, words: int, mask: Array, short_limit: int) -> Plan:
     if len(mask) == 0:
-        return _even_plan(texts, words, _SHORT)
-    return Plan(*_sort(mask, _SHORT))
+        return _even_plan(texts, words, short_limit)
+    return Plan(*_sort(mask, short_limit))
 
 
 @lru_cache(maxsize=64)

@@ -41,7 +41,7 @@ def forward(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
     """Return the scores (B, H, N, N); see `pair_scores`."""
     texts, words = mask.shape
     used = mask.contiguous().numpy()
-    pieces, work, count = _cut(used, _most(used, w), w.numel())
+    pieces, work, count = cut_pieces(used, max_work(used, w), w.numel())
     scores = x.new_empty(texts, len(w), words, words)
     if count < texts * words:
         scores.zero_()
@@ -59,7 +59,7 @@ def backward(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients to x and w from that to the scores."""
     used = mask.contiguous().numpy()
-    pieces, work, count = _cut(used, _most(used, w), w.numel())
+    pieces, work, count = cut_pieces(used, max_work(used, w), w.numel())
     grad_x = x.new_empty(x.shape) if count == len(x) else x.new_zeros(x.shape)
     # Pieces run in parallel, and several of them may belong to one text.
     grad_w = w.new_zeros(len(pieces), *w.shape)
@@ -73,7 +73,7 @@ def backward(
     return grad_x, grad_w.sum(0)
 
 
-def _most(mask: Array, w: Tensor) -> float:
+def max_work(mask: Array, w: Tensor) -> float:
     """Return the multiply-adds that a piece may have, so that threads share fairly."""
     threads = torch.get_num_threads()
     if threads == 1:
@@ -86,7 +86,7 @@ _PER_UNIT = 10.0  # multiply-adds that a hidden unit of a pair is worth
 
 
 @jit
-def _cut(mask: Array, most: float, units: int) -> tuple[Array, Array, int]:
+def cut_pieces(mask: Array, most: float, units: int) -> tuple[Array, Array, int]:
     """Return the pieces, the multiply-adds of each, and the number of words.
 
     Args:

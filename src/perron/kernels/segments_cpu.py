@@ -104,7 +104,7 @@ def _adjoint_texts(
                         out[d] += weight * g[d]
 
 
-def which_is_largest(x: Tensor, counts: Tensor) -> Tensor:
+def argmax(x: Tensor, counts: Tensor) -> Tensor:
     """Return the word (B, D) that has the largest x of each text and coordinate.
 
     An undefined number counts as the largest. Zero for a text without words.

@@ -20,7 +20,7 @@ from numba import extending
 from numba.core import cgutils, types
 from numba.core.datamodel import models
 
-from perron.kernels.compile import jit
+from perron.kernels.compile import Array, jit
 
 LANES = 8
 
@@ -316,3 +316,16 @@ def _exact_tanh(x: Any) -> Any:
     for t in range(LANES):
         x = with_lane(x, t, math.tanh(lane(x, t)))
     return x
+
+
+@jit
+def _double(x: Array) -> None:
+    put(x, 0, take(x, 0) + take(x, 0))
+
+
+def check_compiler() -> None:
+    """Compile and run a small kernel; raise whatever error prevents that."""
+    x = np.ones(LANES)
+    _double(x)
+    if not (x == 2).all():
+        raise RuntimeError("a compiled kernel gave a wrong result")

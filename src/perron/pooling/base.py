@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perron.pooling.words import PackedWords, PaddedWords, Words, may_compile, pack
+from perron.pooling.words import PackedWords, PaddedWords, Words, is_packable, pack
 from perron.solver import SolverInfo
 
 
@@ -209,7 +209,7 @@ def run(aggregate: Callable[[Words], Pooled], batch: Batch) -> Pooled:
 
 def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> Words:
     """Leave padding behind where that does not stand in the way of tracing."""
-    if may_compile(states):
+    if is_packable(states):
         words = pack(states, mask)
         return PackedWords(words.states.to(working), mask)
     return PaddedWords(states.masked_fill(~mask.unsqueeze(-1), 0).to(working), mask)

@@ -13,13 +13,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd import Function
 
-from perron.pooling.words import may_compile
+from perron.kernels import Kernels, is_eager, select, select_for_graph
+from perron.kernels.pair_scores_torch import ACTIVATIONS
 
-ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
-
-# Bytes that the hidden layers of the pairs at work may take at a time, on devices
-# without a kernel of their own.
-_MOST_BYTES = 64_000_000
+__all__ = ["ACTIVATIONS", "column_softmax", "pair_scores"]
 
 
 def pair_scores(
@@ -40,14 +37,13 @@ def pair_scores(
         mask: True on words in use.
         activation: a key of `ACTIVATIONS`.
     """
-    plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in (x, w))
-    if torch.compiler.is_compiling() or not plain:
-        return pair_scores_op(x, w, mask, activation)
-    return _PairScores.apply(x, w, mask, activation)
+    if is_eager(x, w):
+        return _PairScores.apply(x, w, mask, activation)
+    return pair_scores_op(x, w, mask, activation)
 
 
 class _PairScores(Function):
-    """The eager way to the same kernels, as in `perron.solver.ops`."""
+    """The eager way to the same kernels, as in `perron.solver.direct`."""
 
     @staticmethod
     def forward(
@@ -55,107 +51,33 @@ class _PairScores(Function):
     ) -> Tensor:
         ctx.save_for_backward(x, w, mask)
         ctx.activation = activation
-        return _forward(x, w, mask, activation)
+        ctx.kernels = select("pair_scores", x)
+        return ctx.kernels.forward(x, w, mask, activation)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inputs = (grad, *ctx.saved_tensors, ctx.activation)
         if torch.is_grad_enabled():  # create_graph=True
-            return (*_Adjoint.apply(*inputs), None, None)
-        return (*_backward(*inputs), None, None)
+            return (*_Adjoint.apply(ctx.kernels, *inputs), None, None)
+        return (*ctx.kernels.backward(*inputs), None, None)
 
 
 class _Adjoint(Function):
     """The backward of `_PairScores`, which has none itself."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        return _backward(*inputs)
+    def forward(ctx: Any, kernels: Kernels, *inputs: Any) -> tuple[Tensor, Tensor]:
+        return kernels.backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
         _refuse(ctx, *grads)
 
 
-def _forward(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
-    if x.device.type == "cpu":
-        from perron.kernels import pair_scores_cpu
-
-        return pair_scores_cpu.forward(x, w, mask, activation)
-    return forward_in_blocks(x, w, mask, activation)
-
-
-def _backward(
-    grad: Tensor, x: Tensor, w: Tensor, mask: Tensor, activation: str
-) -> tuple[Tensor, Tensor]:
-    if x.device.type == "cpu":
-        from perron.kernels import pair_scores_cpu
-
-        return pair_scores_cpu.backward(grad, x, w, mask, activation)
-    return backward_in_blocks(grad, x, w, mask, activation)
-
-
-def forward_in_blocks(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
-    """Score some target words against all sources at a time, in plain torch."""
-    a, b = _padded(x, mask)
-    b = b.unsqueeze(-3)
-    column = w[:, None, :, None]
-    blocks = [
-        (ACTIVATIONS[activation](part.unsqueeze(-2) + b) @ column).squeeze(-1)
-        for part in a.split(_rows(a), dim=-2)
-    ]
-    scores = torch.cat(blocks, -2).masked_fill(~_pairs(mask), 0)
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask[:, None, :, None], lowest)
-
-
-def backward_in_blocks(
-    grad: Tensor, x: Tensor, w: Tensor, mask: Tensor, activation: str
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients to x and w, computing the hidden units anew."""
-    a, b = _padded(x, mask)
-    grad = grad.masked_fill(~_pairs(mask), 0).unsqueeze(-1)  # (B, H, N, N, 1)
-    grad_a, grad_b, grad_w = [], b.new_zeros(b.shape), torch.zeros_like(w)
-    step = _rows(a)
-    for part, slope in zip(a.split(step, -2), grad.split(step, -3), strict=True):
-        total = part.unsqueeze(-2) + b.unsqueeze(-3)
-        hidden = ACTIVATIONS[activation](total)
-        grad_w += (slope * hidden).sum((0, 2, 3))
-        steep = 1 - hidden.square() if activation == "tanh" else (total > 0).to(a.dtype)
-        steep = steep * slope * w[:, None, None, :]
-        grad_a.append(steep.sum(-2))
-        grad_b += steep.sum(-3)
-    both = torch.stack([torch.cat(grad_a, -2), grad_b]).permute(1, 3, 0, 2, 4)
-    rows = both.flatten(0, 1)  # of padding too
-    whole = len(x) == mask.numel()
-    return rows.contiguous() if whole else rows[mask.flatten()], grad_w
-
-
-def _rows(a: Tensor) -> int:
-    batch, heads, words, hidden = a.shape
-    row = max(1, batch * heads * words * hidden * a.element_size())
-    return max(1, _MOST_BYTES // row)
-
-
-def _padded(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a and b (B, H, N, K), zero where the mask is False."""
-    if len(x) != mask.numel():
-        full = x.new_zeros(mask.numel(), *x.shape[1:])
-        full[mask.flatten()] = x
-        x = full
-    x = x.unflatten(0, mask.shape).masked_fill(~mask[:, :, None, None, None], 0)
-    a, b = x.permute(2, 0, 3, 1, 4)
-    return a, b
-
-
-def _pairs(mask: Tensor) -> Tensor:
-    return (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)
-
-
 @torch.library.custom_op("perron::pair_scores", mutates_args=())
 def pair_scores_op(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
     """Return the scores (B, H, N, N)."""
-    return _forward(x, w, mask, activation)
+    return select_for_graph("pair_scores", x).forward(x, w, mask, activation)
 
 
 @pair_scores_op.register_fake
@@ -169,7 +91,7 @@ def adjoint_op(
     grad: Tensor, x: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients to x and w."""
-    return _backward(grad, x, w, mask, activation)
+    return select_for_graph("pair_scores", x).backward(grad, x, w, mask, activation)
 
 
 @adjoint_op.register_fake
@@ -207,7 +129,7 @@ def column_softmax(
     Scores of i that are not in use must be the lowest number of their dtype. What comes
     out for a j that is not in use means nothing.
     """
-    if may_compile(scores):
+    if is_eager(scores):
         return _ColumnSoftmax.apply(scores, mask)
     return scores.softmax(-2)
 
@@ -220,9 +142,8 @@ class _ColumnSoftmax(Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, mask: Tensor) -> Tensor:
-        from perron.kernels import column_softmax_cpu
-
-        edges = column_softmax_cpu.forward(scores, mask)
+        ctx.kernels = select("column_softmax", scores)
+        edges = ctx.kernels.forward(scores, mask)
         ctx.save_for_backward(edges)
         return edges
 
@@ -232,6 +153,4 @@ class _ColumnSoftmax(Function):
         if torch.is_grad_enabled():  # create_graph=True
             mean = (edges * grad).sum(-2, keepdim=True)
             return edges * (grad - mean), None
-        from perron.kernels import column_softmax_cpu
-
-        return column_softmax_cpu.backward(grad, edges), None
+        return ctx.kernels.backward(grad, edges), None

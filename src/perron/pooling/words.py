@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
-_ON_CPU = "cpu"  # where sums over texts are compiled
+from perron.kernels import Kernels, is_eager, segments_torch, select
 
 
 class Words(ABC):
@@ -115,6 +115,11 @@ class PackedWords(Words):
     """States (M, D): the words that the mask is True for, in its order."""
 
     @cached_property
+    def sums(self) -> Kernels:
+        """The kernels of sums over texts."""
+        return select("segment_sum", self.states)
+
+    @cached_property
     def counts(self) -> Int[Tensor, " b"]:
         """The number of words of each text."""
         return self.mask.sum(1)
@@ -146,7 +151,7 @@ class PackedWords(Words):
         return largest + sums.log()
 
     def total(self, values: Tensor) -> Float[Tensor, "b k"]:
-        return _Total.apply(values, self.counts)
+        return _Total.apply(values, self.counts, self.sums)
 
     def largest(self) -> Float[Tensor, "b d"]:
         return _largest(self.states, self.counts)
@@ -155,10 +160,10 @@ class PackedWords(Words):
         self, weights: Tensor, values: Tensor | None = None
     ) -> Float[Tensor, "b h d"]:
         values = self.states if values is None else values
-        return _Weigh.apply(weights, values, self.counts)
+        return _Weigh.apply(weights, values, self.counts, self.sums)
 
     def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
-        return _OfText.apply(values, self.counts, len(self.states))
+        return _OfText.apply(values, self.counts, len(self.states), self.sums)
 
     def _shares(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return max_i s_i of each text, exp(s_i - max), and the sum of these."""
@@ -167,11 +172,13 @@ class PackedWords(Words):
         return largest, shares, self.total(shares)
 
 
-def may_compile(x: Tensor) -> bool:
-    """Tell whether an eager call on the CPU is under way, and not a traced graph."""
-    plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == _ON_CPU
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    return plain and not torch.compiler.is_compiling() and not tracing
+def is_packable(states: Tensor) -> bool:
+    """Return whether padding should be removed before pooling.
+
+    That needs fast sums over texts, which plain torch does not have, and words that can
+    be found without waiting for a device.
+    """
+    return is_eager(states) and select("segment_sum", states).backend == "numba"
 
 
 def pack(states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> PackedWords:
@@ -210,37 +217,36 @@ class _Spread(Function):
         return _Take.apply(grad, *ctx.saved_tensors), None, None
 
 
-def _texts(counts: Tensor, words: int) -> Tensor:
-    """Return the text of each word."""
-    every = torch.arange(len(counts), device=counts.device)
-    return every.repeat_interleave(counts, output_size=words)
-
-
 class _Total(Function):
     """The sum over the words of each text; backward gives each word what it has."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, counts: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, counts: Tensor, kernels: Kernels) -> Tensor:
         ctx.save_for_backward(counts)
-        ctx.words = len(x)
-        return _sums(x.new_ones(len(x), 1), x, counts).squeeze(1)
+        ctx.words, ctx.kernels = len(x), kernels
+        return kernels.forward(x.new_ones(len(x), 1), x, counts).squeeze(1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _OfText.apply(grad, *ctx.saved_tensors, ctx.words), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (counts,) = ctx.saved_tensors
+        return _OfText.apply(grad, counts, ctx.words, ctx.kernels), None, None
 
 
 class _OfText(Function):
     """What its text has for each word; backward is the sum."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, counts: Tensor, words: int) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, counts: Tensor, words: int, kernels: Kernels
+    ) -> Tensor:
         ctx.save_for_backward(counts)
-        return x.index_select(0, _texts(counts, words))
+        ctx.kernels = kernels
+        return x.index_select(0, segments_torch.segment_ids(counts, words))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _Total.apply(grad, *ctx.saved_tensors), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        (counts,) = ctx.saved_tensors
+        return _Total.apply(grad, counts, ctx.kernels), None, None, None
 
 
 class _Weigh(Function):
@@ -251,54 +257,28 @@ class _Weigh(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, weights: Tensor, states: Tensor, counts: Tensor, kernels: Kernels
+    ) -> Tensor:
         ctx.save_for_backward(weights, states, counts)
-        return _sums(weights, states, counts)
+        ctx.kernels = kernels
+        return kernels.forward(weights, states, counts)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        weights, states, counts = ctx.saved_tensors
-        if states.device.type == _ON_CPU and not torch.is_grad_enabled():
-            from perron.kernels import segments_cpu
-
-            return (*segments_cpu.backward(grad, weights, states, counts), None)
-        own = grad[_texts(counts, len(states))]  # (M, H, D)
-        to_weights = (own @ states.unsqueeze(-1)).squeeze(-1)
-        return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2), None
-
-
-def _sums(weights: Tensor, x: Tensor, counts: Tensor) -> Tensor:
-    if x.device.type == _ON_CPU:
-        from perron.kernels import segments_cpu
-
-        return segments_cpu.forward(weights, x, counts)
-    products = weights.unsqueeze(-1) * x.unsqueeze(-2)  # (M, H, D)
-    sums = x.new_zeros(len(counts), *products.shape[1:])
-    return sums.index_add_(0, _texts(counts, len(x)), products)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        if torch.is_grad_enabled():  # create_graph=True
+            slopes = segments_torch.backward(grad, *ctx.saved_tensors)
+        else:
+            slopes = ctx.kernels.backward(grad, *ctx.saved_tensors)
+        return (*slopes, None, None)
 
 
 def _largest(x: Tensor, counts: Tensor) -> Tensor:
     """Return the largest of each coordinate over each text; zero without words."""
     if len(x) == 0:
         return x.sum(0).expand(len(counts), -1)  # zeros
-    if x.device.type == _ON_CPU:
-        from perron.kernels import segments_cpu
-
-        which = segments_cpu.which_is_largest(x.detach(), counts)  # (B, D)
-    else:
-        which = _which_is_largest(x.detach(), counts)
+    which = select("segment_argmax", x).forward(x.detach(), counts)  # (B, D)
     return _TakeAlong.apply(x, which).masked_fill((counts == 0).unsqueeze(1), 0)
-
-
-def _which_is_largest(x: Tensor, counts: Tensor) -> Tensor:
-    texts = _texts(counts, len(x))
-    index = texts.unsqueeze(1).expand_as(x)
-    top = x.new_full((len(counts), x.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, index, x, "amax")
-    rows = torch.arange(len(x), device=x.device).unsqueeze(1).expand_as(x)
-    here = (x == top[texts]) | x.isnan()
-    last = rows.masked_fill(~here, 0)
-    return last.new_zeros(top.shape).scatter_reduce(0, index, last, "amax")
 
 
 class _TakeAlong(Function):

@@ -3,9 +3,9 @@
 `perron::stationary` and its backward are registered with torch, so that torch.compile
 and torch.export take them as they are. The way through torch's dispatcher costs more
 than the mathematics of a batch of sentences, though, so that an eager call takes a
-shorter one, by an autograd Function around the same kernels: compiled ones on the CPU,
-plain torch operations on every other device. numba is imported when first needed.
-
+shorter one, by an autograd Function around the same kernels. `perron.kernels.dispatch`
+selects them. Factors have a layout of their own in each of them, so that the backward
+has to use the kernels of its forward.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
-from perron.kernels import gth_torch
+from perron.kernels import Kernels, is_eager, select, select_for_graph
 from perron.solver.checks import Graphs, Norm, check_graphs, normalise
 
 
@@ -23,12 +23,10 @@ def solve(graphs: Graphs) -> Tensor:
     """Return the weights (B, N), differentiable once."""
     edges = graphs.edges
     keep_factors = torch.is_grad_enabled() and edges.requires_grad
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    traced = torch.compiler.is_compiling() or tracing
-    if traced or type(edges) not in (Tensor, torch.nn.Parameter):
-        weights, _ = stationary_op(edges, graphs.words(), keep_factors)
-    else:
+    if is_eager(edges):
         weights, _ = _Stationary.apply(edges, graphs.mask, keep_factors)
+    else:
+        weights, _ = stationary_op(edges, graphs.words(), keep_factors)
     return weights
 
 
@@ -41,7 +39,8 @@ class _Stationary(Function):
     ) -> tuple[Tensor, Tensor]:
         # The factors are an output, so that a second derivative finds its way through
         # them to `_Adjoint`, and is refused there instead of being silently wrong.
-        weights, factors, ctx.plan = _forward(edges, mask, keep_factors)
+        ctx.kernels = select("stationary", edges)
+        weights, factors, ctx.plan = ctx.kernels.forward(edges, mask, keep_factors)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(factors, mask)
         return weights, factors
@@ -52,44 +51,29 @@ class _Stationary(Function):
     ) -> tuple[Tensor | None, None, None]:
         if grad is None:
             return None, None, None
+        inputs = (ctx.kernels, grad, *ctx.saved_tensors, ctx.plan)
         if torch.is_grad_enabled():  # create_graph=True
-            return _Adjoint.apply(grad, *ctx.saved_tensors), None, None
-        factors, mask = ctx.saved_tensors
-        return _backward(grad, factors, mask, ctx.plan), None, None
+            return _Adjoint.apply(*inputs), None, None
+        return _backward(*inputs), None, None
 
 
 class _Adjoint(Function):
     """The backward of `_Stationary`, which has none itself."""
 
     @staticmethod
-    def forward(ctx: Any, grad: Tensor, factors: Tensor, mask: Any) -> Tensor:
-        return _backward(grad, factors, mask)
+    def forward(ctx: Any, kernels: Kernels, *inputs: Any) -> Tensor:
+        return _backward(kernels, *inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
         _refuse(ctx, *grads)
 
 
-def _forward(
-    edges: Tensor, mask: Tensor | None, keep_factors: bool
-) -> tuple[Tensor, Tensor, Any]:
-    """Return weights, factors, and a plan that `_backward` need not make again."""
-    if edges.device.type == "cpu":
-        from perron.kernels import gth_cpu
-
-        return gth_cpu.forward(edges, mask, keep_factors)
-    return gth_torch.forward(edges, mask, keep_factors)
-
-
 def _backward(
-    grad: Tensor, factors: Tensor, mask: Tensor | None, plan: Any = None
+    kernels: Kernels, grad: Tensor, factors: Tensor, mask: Tensor | None, plan: Any
 ) -> Tensor:
     assert len(factors) == len(grad), "the factors were not kept"
-    if grad.device.type == "cpu":
-        from perron.kernels import gth_cpu
-
-        return gth_cpu.backward(grad, factors, mask, plan)
-    return gth_torch.backward(grad, factors, mask)
+    return kernels.backward(grad, factors, mask, plan)
 
 
 @torch.library.custom_op("perron::stationary", mutates_args=())
@@ -97,7 +81,8 @@ def stationary_op(
     edges: Tensor, mask: Tensor, keep_factors: bool
 ) -> tuple[Tensor, Tensor]:
     """Return weights (B, N) and factors (B, N, N), the latter (0, N, N) if not kept."""
-    weights, factors, _ = _forward(edges, mask, keep_factors)
+    kernels = select_for_graph("stationary", edges)
+    weights, factors, _ = kernels.forward(edges, mask, keep_factors)
     return weights, factors
 
 
@@ -111,7 +96,8 @@ def _(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("perron::stationary_backward", mutates_args=())
 def adjoint_op(grad: Tensor, factors: Tensor, mask: Tensor) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from ∂ℓ/∂α (B, N)."""
-    return _backward(grad, factors, mask)
+    kernels = select_for_graph("stationary", grad)
+    return _backward(kernels, grad, factors, mask, None)
 
 
 @adjoint_op.register_fake

@@ -11,12 +11,15 @@ from pathlib import Path
 from perron_tests import environment
 
 
-def run_plain(script: str, *arguments: str) -> str:
-    """Run a script of this folder; return what it printed, fail if it failed."""
+def run_plain(script: str, *arguments: str, **variables: str) -> str:
+    """Run a script of this folder; return what it printed, fail if it failed.
+
+    ``variables`` are added to its environment.
+    """
     path = Path(__file__).with_name(script)
     run = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", path, *arguments],
-        env=environment(),
+        env=environment(**variables),
         capture_output=True,
         text=True,
     )

@@ -1,0 +1,232 @@
+"""The choice of kernels: which implementation of an operation runs.
+
+An *operation* is a pair of functions, forward and backward, on plain tensors without
+autograd. A *backend* implements some operations on some devices:
+
+    numba   compiled for the CPU at the first call, and kept on disk
+    torch   plain torch operations, on every device
+
+`select` is the only place that decides between them. The choice is, in this order, the
+innermost `use`, the environment variable ``PERRON_KERNELS``, and "auto", the first
+backend of `BACKENDS` that has the operation for the tensor's device. The modules of a
+backend are imported when it is first selected, so that "torch" never imports numba.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from perron.errors import SettingsError
+
+VARIABLE = "PERRON_KERNELS"
+
+# What each operation computes is in the plain torch module of the same family.
+OPERATIONS = (
+    "stationary",  # gth_torch
+    "pair_scores",  # pair_scores_torch
+    "column_softmax",  # pair_scores_torch
+    "segment_sum",  # segments_torch
+    "segment_argmax",  # segments_torch; it has no backward
+)
+
+
+def _no_backward(*_: Any) -> None:
+    raise RuntimeError("this operation has no backward")
+
+
+class Kernels(NamedTuple):
+    """One operation in one backend."""
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any] = _no_backward
+    backend: str = ""  # the backend's name; `Backend` fills it in
+
+
+@dataclass(frozen=True, eq=False)
+class Backend:
+    """Kernels for some operations on some devices.
+
+    Args:
+        name: Name of the backend.
+        load: Function that imports and returns the kernels by operation. Called once,
+            at first use. Operations that are missing are left to other backends.
+        devices: Device types such as ``"cpu"``. Defaults to every device.
+    """
+
+    name: str
+    load: Callable[[], Mapping[str, Kernels]]
+    devices: tuple[str, ...] | None = None
+
+    @cached_property
+    def kernels(self) -> dict[str, Kernels]:
+        """The kernels by operation."""
+        loaded = self.load()
+        if unknown := set(loaded) - set(OPERATIONS):
+            raise ValueError(
+                f"operations of a backend must be among {', '.join(OPERATIONS)}, "
+                f"got {', '.join(sorted(unknown))}."
+            )
+        return {
+            operation: kernels._replace(backend=self.name)
+            for operation, kernels in loaded.items()
+        }
+
+    def supports(self, device: str) -> bool:
+        """Return whether there are kernels for a type of device."""
+        return self.devices is None or device in self.devices
+
+
+def _load_numba() -> dict[str, Kernels]:
+    from perron.kernels import column_softmax_cpu, gth_cpu, pair_scores_cpu
+    from perron.kernels import segments_cpu as segments
+    from perron.kernels.simd import check_compiler
+
+    check_compiler()
+    return {
+        "stationary": Kernels(gth_cpu.forward, gth_cpu.backward),
+        "pair_scores": Kernels(pair_scores_cpu.forward, pair_scores_cpu.backward),
+        "column_softmax": Kernels(
+            column_softmax_cpu.forward, column_softmax_cpu.backward
+        ),
+        "segment_sum": Kernels(segments.forward, segments.backward),
+        "segment_argmax": Kernels(segments.argmax),
+    }
+
+
+def _load_torch() -> dict[str, Kernels]:
+    from perron.kernels import gth_torch, pair_scores_torch
+    from perron.kernels import segments_torch as segments
+
+    return {
+        "stationary": Kernels(gth_torch.forward, gth_torch.backward),
+        "pair_scores": Kernels(pair_scores_torch.forward, pair_scores_torch.backward),
+        "column_softmax": Kernels(
+            pair_scores_torch.column_softmax, pair_scores_torch.column_softmax_backward
+        ),
+        "segment_sum": Kernels(segments.forward, segments.backward),
+        "segment_argmax": Kernels(segments.argmax),
+    }
+
+
+# In the order in which "auto" tries them. The last one has everything.
+BACKENDS = {
+    "numba": Backend("numba", _load_numba, devices=("cpu",)),
+    "torch": Backend("torch", _load_torch),
+}
+
+_used: ContextVar[str | Backend | None] = ContextVar("perron.kernels", default=None)
+
+
+@contextmanager
+def use(backend: str | Backend) -> Iterator[None]:
+    """Select the kernels of the calls inside a ``with`` block.
+
+    ``"numba"`` and ``"torch"`` select that backend for the devices that it supports;
+    other devices use torch. ``"auto"`` selects the fastest backend that works.
+
+    Blocks can be nested; the innermost one counts. A block applies to the current
+    thread (or asyncio task) and to eager calls. A backward pass uses the kernels of its
+    forward pass, whenever it runs. Compiled and exported graphs follow
+    ``PERRON_KERNELS`` alone, because their forward and backward are called apart.
+
+    Args:
+        backend: ``"auto"``, ``"numba"``, ``"torch"``, or a `Backend`, which is used for
+            the operations it has.
+
+    Example:
+        >>> with perron.kernels.use("torch"):
+        ...     weights = perron.stationary(edges)
+    """
+    if not isinstance(backend, Backend):
+        _check(backend, "backend")
+    token = _used.set(backend)
+    try:
+        yield
+    finally:
+        _used.reset(token)
+
+
+def select(operation: str, tensor: Tensor) -> Kernels:
+    """Return the kernels that an eager call on this tensor uses."""
+    used, device = _used.get(), tensor.device.type
+    if isinstance(used, Backend):
+        if used.supports(device) and operation in used.kernels:
+            return used.kernels[operation]
+        used = None
+    return _select(operation, device, used)
+
+
+def select_for_graph(operation: str, tensor: Tensor) -> Kernels:
+    """Return the kernels that an operator in a traced graph uses; see `use`."""
+    return _select(operation, tensor.device.type, None)
+
+
+def selected(tensor: Tensor) -> dict[str, str]:
+    """Return the name of the backend of each operation for a tensor.
+
+    Only the tensor's type and device matter. This imports the backend, and so tells
+    whether numba works, but compiles none of the kernels.
+    """
+    choose = select if is_eager(tensor) else select_for_graph
+    return {operation: choose(operation, tensor).backend for operation in OPERATIONS}
+
+
+def is_eager(*tensors: Tensor) -> bool:
+    """Return whether this is an eager call on plain tensors, not a traced graph."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return False
+    for tensor in tensors:  # noqa: SIM110  a generator would take longer than the rest
+        if type(tensor) not in (Tensor, torch.nn.Parameter):
+            return False
+    return True
+
+
+@cache
+def _select(operation: str, device: str, choice: str | None) -> Kernels:
+    choice = choice or _choice_of_process()
+    for name in BACKENDS if choice == "auto" else (choice, "torch"):
+        backend = BACKENDS[name]
+        if not backend.supports(device) or (choice == "auto" and not _works(name)):
+            continue
+        if operation in backend.kernels:
+            return backend.kernels[operation]
+    raise AssertionError(f"no backend has kernels for {operation}")
+
+
+@cache
+def _choice_of_process() -> str:
+    """Return the value of the environment variable, read at the first call."""
+    choice = os.environ.get(VARIABLE) or "auto"
+    _check(choice, VARIABLE)
+    return choice
+
+
+def _check(choice: str, name: str) -> None:
+    if choice not in ("auto", *BACKENDS):
+        raise SettingsError(
+            f"{name} must be one of auto, {', '.join(BACKENDS)}, got {choice!r}."
+        )
+
+
+@cache
+def _works(name: str) -> bool:
+    """Load a backend; if that fails, warn once and return False."""
+    try:
+        return bool(BACKENDS[name].kernels)
+    except Exception as error:  # a broken installation can raise anything
+        warnings.warn(
+            f"The {name} kernels cannot be used ({type(error).__name__}: {error}). "
+            "Plain torch is used instead, which is slower. "
+            f"Set {VARIABLE}=torch to make this choice without a warning.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False

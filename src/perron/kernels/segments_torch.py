@@ -1,0 +1,48 @@
+"""Sums and the largest of the words of each text, in plain torch, for any device.
+
+The words of all texts are the rows of one tensor, text after text; ``counts`` says how
+many rows each text has.
+"""
+
+import torch
+from torch import Tensor
+
+
+def forward(weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
+    """Return v_th = Σ_i α_ih x_i (B, H, D) of α (M, H) and x (M, D)."""
+    products = weights.unsqueeze(-1) * states.unsqueeze(-2)  # (M, H, D)
+    sums = states.new_zeros(len(counts), *products.shape[1:])
+    return sums.index_add_(0, segment_ids(counts, len(states)), products)
+
+
+def backward(
+    grad: Tensor, weights: Tensor, states: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return ∂ℓ/∂α_ih = x_iᵀ g_th and ∂ℓ/∂x_i = Σ_h α_ih g_th from g = ∂ℓ/∂v.
+
+    These operations are differentiable themselves.
+    """
+    own = grad[segment_ids(counts, len(states))]  # (M, H, D)
+    to_weights = (own @ states.unsqueeze(-1)).squeeze(-1)
+    return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2)
+
+
+def argmax(x: Tensor, counts: Tensor) -> Tensor:
+    """Return the row (B, D) that has the largest x of each text and coordinate.
+
+    NaN counts as the largest. Zero for a text without words.
+    """
+    texts = segment_ids(counts, len(x))
+    index = texts.unsqueeze(1).expand_as(x)
+    top = x.new_full((len(counts), x.shape[1]), -torch.inf)
+    top = top.scatter_reduce(0, index, x, "amax")
+    rows = torch.arange(len(x), device=x.device).unsqueeze(1).expand_as(x)
+    here = (x == top[texts]) | x.isnan()
+    last = rows.masked_fill(~here, 0)
+    return last.new_zeros(top.shape).scatter_reduce(0, index, last, "amax")
+
+
+def segment_ids(counts: Tensor, rows: int) -> Tensor:
+    """Return the text of each row."""
+    every = torch.arange(len(counts), device=counts.device)
+    return every.repeat_interleave(counts, output_size=rows)

@@ -1,0 +1,247 @@
+"""One switch selects the kernels of every operation."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from perron_tests import environment
+from perron_tests.plain import run_plain
+
+from perron import CentralityPool, IntraAttentionPool, MaxPool, SelfAttentionPool
+from perron.errors import SettingsError
+from perron.kernels import (
+    BACKENDS,
+    OPERATIONS,
+    Backend,
+    Kernels,
+    is_eager,
+    select,
+    select_for_graph,
+    selected,
+    use,
+)
+
+X = torch.zeros(1)
+
+POOL = """
+import sys, warnings
+import torch
+from perron import CentralityPool, MaxPool, stationary
+from perron.kernels import selected, use
+warnings.simplefilter("always")
+states = torch.randn(3, 4, 5)
+mask = torch.arange(4) < torch.tensor([[4], [2], [3]])
+for pool in (CentralityPool(5), MaxPool(5)):
+    pool(states.requires_grad_(), mask).vector.sum().backward()
+    pool(states[mask], lengths=mask.sum(1)).vector.sum().backward()
+stationary(torch.rand(9, 3, 3))
+print(*{*selected(states).values()}, "numba" in sys.modules, "llvmlite" in sys.modules)
+"""
+
+
+def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+    )
+
+
+def batch(dtype=torch.float64):
+    rng = torch.Generator().manual_seed(0)
+    states = torch.randn(4, 6, 5, generator=rng, dtype=dtype).requires_grad_()
+    mask = torch.arange(6) < torch.tensor([[6], [2], [0], [5]])
+    return states, mask
+
+
+class TestUse:
+    def test_the_cpu_has_compiled_kernels_and_other_devices_plain_torch(self):
+        assert selected(X) == dict.fromkeys(OPERATIONS, "numba")
+        elsewhere = torch.zeros(1, device="meta")
+        assert selected(elsewhere) == dict.fromkeys(OPERATIONS, "torch")
+        with use("numba"):
+            assert selected(elsewhere) == dict.fromkeys(OPERATIONS, "torch")
+
+    def test_blocks_can_be_nested_and_end_with_an_error_too(self):
+        with use("torch"):
+            assert select("stationary", X).backend == "torch"
+            with use("auto"):
+                assert select("stationary", X).backend == "numba"
+            with pytest.raises(KeyError), use("numba"):
+                raise KeyError(select("stationary", X).backend)
+            assert select("stationary", X).backend == "torch"
+        assert select("stationary", X).backend == "numba"
+
+    def test_a_block_is_for_its_own_thread(self):
+        with ThreadPoolExecutor(1) as pool, use("torch"):
+            assert pool.submit(selected, X).result()["stationary"] == "numba"
+            assert selected(X)["stationary"] == "torch"
+
+    @pytest.mark.parametrize("wrong", ["cuda", "", "Numba", "perron"])
+    def test_an_unknown_name_is_an_error_with_the_choices(self, wrong):
+        with pytest.raises(SettingsError, match="auto, numba, torch") as error:
+            use(wrong).__enter__()
+        assert f"got {wrong!r}" in str(error.value)
+
+    def test_a_backend_of_ones_own_is_used_for_what_it_has(self):
+        right = select("stationary", X)
+        own = Backend("own", lambda: {"stationary": right}, devices=("cpu",))
+        with use(own):
+            assert selected(X) == dict.fromkeys(OPERATIONS, "numba") | {
+                "stationary": "own"
+            }
+            elsewhere = torch.zeros(1, device="meta")
+            assert select("stationary", elsewhere).backend == "torch"
+
+    def test_an_unknown_operation_is_an_error(self):
+        typo = Backend("typo", lambda: {"stationery": select("stationary", X)})
+        with use(typo), pytest.raises(ValueError, match="stationery"):
+            select("stationary", X)
+
+    def test_graphs_follow_the_environment_alone(self):
+        with use("torch"):
+            assert select_for_graph("stationary", X).backend == "numba"
+
+
+def test_every_backend_has_every_operation():
+    for backend in BACKENDS.values():
+        assert set(backend.kernels) == set(OPERATIONS)
+
+
+def test_only_plain_tensors_in_eager_mode_are_eager():
+    class Own(torch.Tensor):
+        pass
+
+    assert is_eager(X, torch.nn.Parameter(X))
+    assert not is_eager(X, X.as_subclass(Own))
+    assert not is_eager(torch.empty(1, device="meta").as_subclass(Own))
+    seen = []
+
+    def traced(x):
+        seen.append(is_eager(x))
+        return x + 1
+
+    torch.jit.trace(traced, X, check_trace=False)
+    assert seen == [False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        MaxPool(5),
+        SelfAttentionPool(5),
+        CentralityPool(5, heads=2),
+        CentralityPool(5, activation="relu", values="flow"),
+        CentralityPool(5, connectivity="bilinear", norm="l2"),
+        CentralityPool(5, connectivity="low_rank"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("flat", [False, True])
+def test_torch_gives_the_same_to_rounding(pool, flat, dtype):
+    pool = pool.to(dtype)
+    states, mask = batch(dtype)
+    found = []
+    for kernels in ("numba", "torch"):
+        with use(kernels):
+            if flat:
+                pooled = pool(states[mask], lengths=mask.sum(1))
+            else:
+                pooled = pool(states, mask)
+        sources = [states, *pool.parameters()]
+        total = pooled.vector.square().sum()
+        slopes = torch.autograd.grad(total, sources, allow_unused=True)
+        found.append((pooled.vector, pooled.weights, *slopes))
+    for numba, plain in zip(*found, strict=True):
+        if numba is not None:
+            tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+            torch.testing.assert_close(numba, plain, rtol=tolerance, atol=tolerance)
+
+
+def watched(name: str, calls: list[str]) -> Backend:
+    """Return a backend that notes its name when one of its functions is called."""
+
+    def note(function):
+        return lambda *arguments: (calls.append(name), function(*arguments))[1]
+
+    def load() -> dict[str, Kernels]:
+        return {
+            operation: Kernels(note(kernels.forward), note(kernels.backward))
+            for operation, kernels in BACKENDS[name].kernels.items()
+        }
+
+    return Backend(name, load)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("names", [("numba", "torch"), ("torch", "numba")])
+@pytest.mark.parametrize("pool", [CentralityPool, IntraAttentionPool])
+def test_backward_uses_the_kernels_of_its_forward_in_another_block(pool, names, flat):
+    """Intra-attention gives words what their text has: backward is a sum over texts."""
+    calls = []
+    states, mask = batch()
+    first, second = (watched(name, calls) for name in names)
+    with use(first):
+        if flat:
+            vector = pool(5).double()(states[mask], lengths=mask.sum(1)).vector
+        else:
+            vector = pool(5).double()(states, mask).vector
+    used_in_forward = set(calls)
+    calls.clear()
+    with use(second):
+        vector.sum().backward()
+    assert set(calls) == used_in_forward <= {first.name}
+    if flat or pool is CentralityPool:
+        assert calls
+
+
+class TestEnvironment:
+    def test_torch_imports_nothing_of_numba(self):
+        done = run(POOL, PERRON_KERNELS="torch")
+        assert done.stdout.split() == ["torch", "False", "False"], done.stderr
+        assert not done.stderr
+
+    @pytest.mark.parametrize("choice", ["", "auto", "numba"])
+    def test_the_default_is_numba(self, choice):
+        done = run(POOL, PERRON_KERNELS=choice)
+        assert done.stdout.split() == ["numba", "True", "True"], done.stderr
+
+    def test_an_unknown_value_is_an_error_with_the_name_and_the_choices(self):
+        done = run(POOL, PERRON_KERNELS="triton")
+        message = "PERRON_KERNELS must be one of auto, numba, torch, got 'triton'"
+        assert message in done.stderr
+        assert done.returncode == 1
+
+    def test_a_block_can_choose_otherwise(self):
+        code = POOL.replace("stationary(torch", "with use('numba'): stationary(torch")
+        done = run(code, PERRON_KERNELS="torch")
+        assert done.stdout.split() == ["torch", "True", "True"], done.stderr
+
+    @pytest.mark.parametrize("how", ["missing", "cannot compile"])
+    def test_without_numba_there_is_one_warning_and_plain_torch(self, how):
+        code, variables = POOL, {}
+        if how == "missing":
+            code = "import sys; sys.modules['numba'] = None\n" + POOL
+        else:
+            variables = {"NUMBA_DISABLE_JIT": "1"}
+        done = run(code, **variables)
+        assert done.stdout.split()[0] == "torch", done.stderr
+        assert done.stderr.count("RuntimeWarning: The numba kernels cannot") == 1
+        strict = run(code, **variables, PERRON_KERNELS="numba")
+        assert strict.returncode == 1
+        assert "RuntimeWarning" not in strict.stderr
+
+    @pytest.mark.parametrize("kernels", ["numba", "torch"])
+    def test_graphs_can_be_compiled_exported_and_differentiated(self, kernels):
+        found = run_plain("compile_solver.py", PERRON_KERNELS=kernels)
+        assert found.split() == ["compiled", "exported"]
+
+    @pytest.mark.parametrize("kernels", ["numba", "torch"])
+    def test_the_operators_satisfy_torchs_own_checks(self, kernels):
+        found = run_plain("check_operators.py", PERRON_KERNELS=kernels)
+        assert found.split() == [kernels, "checked"]
