@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "training",
     },
     "cli": {
+        "kernels",
         "text",
         "models",
         "training",

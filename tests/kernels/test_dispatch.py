@@ -31,14 +31,21 @@ import torch
 from perron import CentralityPool, MaxPool, stationary
 from perron.kernels import selected, use
 warnings.simplefilter("always")
+
+def report():
+    print(*{*selected(states).values()}, "numba" in sys.modules, flush=True)
+
 states = torch.randn(3, 4, 5)
 mask = torch.arange(4) < torch.tensor([[4], [2], [3]])
 for pool in (CentralityPool(5), MaxPool(5)):
     pool(states.requires_grad_(), mask).vector.sum().backward()
     pool(states[mask], lengths=mask.sum(1)).vector.sum().backward()
 stationary(torch.rand(9, 3, 3))
-print(*{*selected(states).values()}, "numba" in sys.modules, "llvmlite" in sys.modules)
+report()
 """
+
+
+WITHOUT_NUMBA = "import sys; sys.modules['numba'] = None"
 
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -98,7 +105,8 @@ class TestUse:
             assert select("stationary", elsewhere).backend == "torch"
 
     def test_an_unknown_operation_is_an_error(self):
-        typo = Backend("typo", lambda: {"stationery": select("stationary", X)})
+        right = select("stationary", X)
+        typo = Backend("typo", lambda: {"stationery": right})
         with use(typo), pytest.raises(ValueError, match="stationery"):
             select("stationary", X)
 
@@ -112,6 +120,7 @@ def test_every_backend_has_every_operation():
         assert set(backend.kernels) == set(OPERATIONS)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
 def test_only_plain_tensors_in_eager_mode_are_eager():
     class Own(torch.Tensor):
         pass
@@ -201,15 +210,15 @@ def test_backward_uses_the_kernels_of_its_forward_in_another_block(pool, names, 
 
 
 class TestEnvironment:
-    def test_torch_imports_nothing_of_numba(self):
-        done = run(POOL, PERRON_KERNELS="torch")
-        assert done.stdout.split() == ["torch", "False", "False"], done.stderr
+    def test_torch_imports_nothing_of_numba_until_a_block_selects_it(self):
+        done = run(POOL + "with use('numba'): report()", PERRON_KERNELS="torch")
+        assert done.stdout.splitlines() == ["torch False", "numba True"], done.stderr
         assert not done.stderr
 
-    @pytest.mark.parametrize("choice", ["", "auto", "numba"])
-    def test_the_default_is_numba(self, choice):
+    @pytest.mark.parametrize("choice", ["", "auto"])
+    def test_the_default_is_the_compiled_kernels(self, choice):
         done = run(POOL, PERRON_KERNELS=choice)
-        assert done.stdout.split() == ["numba", "True", "True"], done.stderr
+        assert done.stdout.split() == ["numba", "True"], done.stderr
 
     def test_an_unknown_value_is_an_error_with_the_name_and_the_choices(self):
         done = run(POOL, PERRON_KERNELS="triton")
@@ -217,31 +226,25 @@ class TestEnvironment:
         assert message in done.stderr
         assert done.returncode == 1
 
-    def test_a_block_can_choose_otherwise(self):
-        code = POOL.replace("stationary(torch", "with use('numba'): stationary(torch")
-        done = run(code, PERRON_KERNELS="torch")
-        assert done.stdout.split() == ["torch", "True", "True"], done.stderr
-
     @pytest.mark.parametrize("how", ["missing", "cannot compile"])
     def test_without_numba_there_is_one_warning_and_plain_torch(self, how):
-        code, variables = POOL, {}
         if how == "missing":
-            code = "import sys; sys.modules['numba'] = None\n" + POOL
+            done = run(WITHOUT_NUMBA + POOL)
         else:
-            variables = {"NUMBA_DISABLE_JIT": "1"}
-        done = run(code, **variables)
+            done = run(POOL, NUMBA_DISABLE_JIT="1")
         assert done.stdout.split()[0] == "torch", done.stderr
         assert done.stderr.count("RuntimeWarning: The numba kernels cannot") == 1
-        strict = run(code, **variables, PERRON_KERNELS="numba")
-        assert strict.returncode == 1
-        assert "RuntimeWarning" not in strict.stderr
 
-    @pytest.mark.parametrize("kernels", ["numba", "torch"])
-    def test_graphs_can_be_compiled_exported_and_differentiated(self, kernels):
-        found = run_plain("compile_solver.py", PERRON_KERNELS=kernels)
+    def test_numba_asked_for_by_name_is_not_replaced(self):
+        done = run(WITHOUT_NUMBA + POOL, PERRON_KERNELS="numba")
+        assert done.returncode == 1
+        assert "ModuleNotFoundError" in done.stderr
+        assert "RuntimeWarning" not in done.stderr
+
+    def test_with_torch_graphs_can_be_compiled_exported_and_differentiated(self):
+        found = run_plain("compile_solver.py", PERRON_KERNELS="torch")
         assert found.split() == ["compiled", "exported"]
 
-    @pytest.mark.parametrize("kernels", ["numba", "torch"])
-    def test_the_operators_satisfy_torchs_own_checks(self, kernels):
-        found = run_plain("check_operators.py", PERRON_KERNELS=kernels)
-        assert found.split() == [kernels, "checked"]
+    def test_with_torch_the_operators_satisfy_torchs_own_checks(self):
+        found = run_plain("check_operators.py", PERRON_KERNELS="torch")
+        assert found.split() == ["torch", "checked"]

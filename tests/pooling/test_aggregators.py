@@ -176,7 +176,7 @@ def test_l2_weights_have_unit_length():
 
 @pytest.mark.slow
 def test_every_aggregator_compiles_whole():
-    assert len(run_plain("compile_pools.py").split()) == 11
+    assert len(run_plain("compile_pools.py").split()) == 12
 
 
 def test_it_learns():

@@ -38,17 +38,25 @@ def info(
 def _of_machine() -> dict[str, str]:
     import torch
 
+    from perron.kernels import selected
     from perron.text.cache import cache_folder
     from perron.training import recipe_names
 
-    devices = [f"CPU, {torch.get_num_threads()} threads"]
+    devices, types = [f"CPU, {torch.get_num_threads()} threads"], ["cpu"]
     if torch.accelerator.is_available():
         found = torch.accelerator.current_accelerator()
         devices.append(f"{found}, {torch.accelerator.device_count()}")
+        types.append(str(found))
+    kernels = [
+        f"{', '.join(sorted({*selected(torch.empty(0, device=device)).values()}))} "
+        f"on {device}"
+        for device in types
+    ]
     return {
         "perron": __version__,
         **{name: _version(name) for name in PACKAGES},
         "devices": "; ".join(devices),
+        "kernels": "; ".join(kernels),
         "recipes": ", ".join(recipe_names()),
         "PERRON_DATA": os.environ.get("PERRON_DATA", "not set"),
         "cache": str(cache_folder()),
