@@ -8,6 +8,7 @@ import time
 
 import pytest
 from perron_tests.corpora import check_result, save_model, write_corpus
+from perron_tests.errors import assert_mentions
 
 pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = pytest.mark.slow
@@ -56,7 +57,7 @@ def test_a_command_that_was_ended_goes_on_with_the_rest(
         assert first.returncode == -signal.SIGKILL
     else:
         assert first.returncode == 130
-        assert "the same command goes on with the rest" in told
+        assert "same command" in told
         assert "Traceback" not in told
     assert said == ""
     before = {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
@@ -65,8 +66,8 @@ def test_a_command_that_was_ended_goes_on_with_the_rest(
     said, told = second.communicate()
     assert second.returncode == 0, told
     assert said == ""
-    assert "12,000 rows in 21 parts" in told
-    assert "of them were there)" in told
+    assert_mentions(told, "12,000 rows", "21 parts")
+    assert_mentions(told.split(str(out))[-1], len(before))  # there already
     after = {path: path.stat().st_mtime_ns for path in before}
     assert after == before
     check_result(out, model, ROWS)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from datasets import Dataset
 from datasets.fingerprint import Hasher
+from perron_tests.errors import mentions
 from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
 
 import perron
@@ -95,27 +96,27 @@ def test_pairs_are_read_from_two_columns(pair_folder):
 
 
 def test_second_texts_are_refused_where_nobody_reads_them(folder, pair_folder):
-    with pytest.raises(SettingsError, match=r"'b': this model is for single texts"):
+    with pytest.raises(SettingsError, match=mentions("text_pair", "'b'", "model")):
         TextMapper(folder, text_pair="b")
-    with pytest.raises(SettingsError, match=r"'b': encode takes single texts"):
+    with pytest.raises(SettingsError, match=mentions("text_pair", "'b'", "encode")):
         TextMapper(pair_folder, "encode", text_pair="b")
 
 
 def test_a_column_that_is_missing_is_named(folder):
-    with pytest.raises(ValueError, match=r"no column 'text'; there are: id, review"):
+    with pytest.raises(ValueError, match=mentions("'text'", "id", "review")):
         TextMapper(folder)({"id": [1], "review": ["fine"]})
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), 3])
 def test_what_is_no_text_is_named_by_its_column_and_row(missing, folder):
     frame = pd.DataFrame({"text": pd.Series(["fine", missing], dtype=object)})
-    with pytest.raises(ValueError, match=r"column 'text', row 1: .* is not a text"):
+    with pytest.raises(ValueError, match=mentions("'text'", "row 1", repr(missing))):
         TextMapper(folder)(frame)
 
 
 def test_a_column_is_never_written_over(folder):
     batch = {"text": ["fine"], "label": [1]}
-    with pytest.raises(ValueError, match=r"a column 'label' already.*prefix"):
+    with pytest.raises(ValueError, match=mentions("'label'", "--prefix")):
         TextMapper(folder)(batch)
     got = TextMapper(folder, prefix="predicted_")(batch)
     assert list(got) == ["text", "label", "predicted_label", "predicted_probabilities"]
@@ -161,7 +162,7 @@ def test_threads_are_left_alone_unless_asked_for(folder, four_threads):
 
 
 def test_a_folder_without_a_model_is_refused_at_once(tmp_path):
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "nothing")):
         TextMapper(tmp_path / "nothing")
 
 
@@ -170,7 +171,7 @@ def test_a_model_that_was_changed_in_between_is_refused(tmp_path):
     small_pipeline("text").save_pretrained(folder)
     mapper = TextMapper(folder)
     small_pipeline("text", "mean").save_pretrained(folder)
-    with pytest.raises(DataError, match="holds another model than when this work"):
+    with pytest.raises(DataError, match=mentions(folder, "model")):
         mapper({"text": ["fine"]})
     assert TextMapper(folder) != mapper
 

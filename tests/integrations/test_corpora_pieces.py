@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from perron_tests.corpora import check_result, save_model, write_corpus
+from perron_tests.errors import assert_mentions, mentions
 
 from perron.errors import DataError, SettingsError
 from perron.integrations.corpora import TextMapper, worker
@@ -103,34 +104,35 @@ def test_hidden_files_are_passed_over(corpus):
 
 
 def test_what_is_no_corpus_is_refused(corpus, tmp_path):
-    with pytest.raises(DataError, match="no such file or folder"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "nothing")):
         find_corpus(tmp_path / "nothing", TEXT)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"no \*\.parquet file"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "empty", "*.parquet")):
         find_corpus(tmp_path / "empty", TEXT)
-    with pytest.raises(DataError, match=r"c\.parquet: no column 'review'.*: id, text"):
+    with pytest.raises(
+        DataError, match=mentions("c.parquet", "'review'", "id", "text")
+    ):
         find_corpus(corpus, Columns("review", None, None))
-    with pytest.raises(DataError, match="column 'id' is int64, not text"):
+    with pytest.raises(DataError, match=mentions("'id'", "int64")):
         find_corpus(corpus, Columns("id", None, None))
     (corpus / "d.parquet").write_bytes(b"PAR1 but no more")
-    with pytest.raises(DataError, match=r"d\.parquet: not a Parquet file"):
+    with pytest.raises(DataError, match=mentions("d.parquet", "Parquet")):
         find_corpus(corpus, TEXT)
 
 
 @pytest.mark.parametrize(
     ("columns", "difference"),
     [
-        ({"text": ["x"]}, "no 'id'"),
-        ({"id": [1], "text": ["x"], "more": [1]}, "'more', which is not there"),
-        ({"id": ["1"], "text": ["x"]}, "'id' is string, there int64"),
-        ({"text": ["x"], "id": [1]}, "in another order"),
+        ({"text": ["x"]}, ["'id'"]),
+        ({"id": [1], "text": ["x"], "more": [1]}, ["'more'"]),
+        ({"id": ["1"], "text": ["x"]}, ["'id'", "string", "int64"]),
+        ({"text": ["x"], "id": [1]}, ["order"]),
     ],
 )
 def test_files_with_other_columns_are_refused(columns, difference, corpus):
     pq.write_table(pa.table(columns), corpus / "d.parquet")
-    with pytest.raises(DataError, match=difference) as caught:
+    with pytest.raises(DataError, match=mentions("d.parquet", *difference)):
         find_corpus(corpus, TEXT)
-    assert "d.parquet: has other columns than" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
@@ -157,11 +159,10 @@ def with_bad_rows(tmp_path):
 
 def test_a_row_without_a_text_is_named_by_file_and_row(with_bad_rows, model, tmp_path):
     problem = run_here(with_bad_rows, model, tmp_path / "out")
-    assert "bad.parquet, line 3: text is missing" in problem
-    assert "--skip-bad" in problem
+    assert_mentions(problem, "bad.parquet, line 3", "text", "--skip-bad")
     assert not list((tmp_path / "out").iterdir())
     problem = run_here(with_bad_rows, model, tmp_path / "two", piece_rows=3)
-    assert "bad.parquet, line 7: text is no UTF-8" in problem
+    assert_mentions(problem, "bad.parquet, line 7", "text", "UTF-8")
 
 
 def test_bad_rows_are_left_out_and_counted(with_bad_rows, model, tmp_path):
@@ -175,7 +176,7 @@ def test_a_file_that_is_changed_meanwhile_is_noticed(corpus, model, tmp_path):
     at_work = PieceWorker(work_of(found, model, tmp_path / "out"))
     os.utime(corpus / "b.parquet", ns=(1, 1))
     answer = at_work(asdict(found.pieces(1000)[1]))
-    assert "b.parquet: has been changed since the work began" in answer["problem"]
+    assert_mentions(answer["problem"], "b.parquet", "changed")
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -198,7 +199,7 @@ def test_a_piece_that_ends_every_worker_is_given_up(corpus, model, tmp_path):
     for death in range(worker.MOST_DEATHS):
         (out / f".{part_name(1)}.{death}.part").touch()
     answer = at_work(asdict(found.pieces(1000)[1]))
-    assert "5 workers died over rows 1 to 1000" in answer["problem"]
+    assert_mentions(answer["problem"], "5 workers", 1, 1000)
     assert not at_work(asdict(found.pieces(1000)[2]))["problem"]
 
 
@@ -213,7 +214,7 @@ def test_a_full_disk_leaves_no_part(corpus, model, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
-    assert "part-0000001.parquet: could not be written" in answer["problem"]
+    assert_mentions(answer["problem"], "part-0000001.parquet", "File too large")
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -222,27 +223,27 @@ def test_rows_are_counted_before_the_folder_is_called_finished(corpus, model, tm
     pieces = find_corpus(corpus, TEXT).pieces(1000)
     path = tmp_path / "out" / part_name(1)
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(DataError, match=r"part-0000001.*has 999 rows.*had 1000"):
+    with pytest.raises(DataError, match=mentions(path, 999, 1000)):
         close_folder(tmp_path / "out", pieces)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match="remove it and run the same command again"):
+    with pytest.raises(DataError, match=mentions(path, "Parquet")):
         close_folder(tmp_path / "out", pieces)
     path.unlink()
     assert [piece.number for piece in missing(tmp_path / "out", pieces)] == [1]
-    with pytest.raises(DataError, match="do all machines see this folder"):
+    with pytest.raises(DataError, match=mentions(path, "machines")):
         close_folder(tmp_path / "out", pieces)
 
 
 def test_a_folder_that_is_read_or_holds_something_else_is_refused(corpus, tmp_path):
     found = find_corpus(corpus, TEXT)
     for inside in (corpus, corpus / "out"):
-        with pytest.raises(SettingsError, match="is in the folder that is read"):
+        with pytest.raises(SettingsError, match=mentions(inside, corpus)):
             check_place(inside, found)
     check_place(corpus / "out", find_corpus(corpus / "b.parquet", TEXT))
     (tmp_path / "mine").mkdir()
     check_place(tmp_path / "mine", found)
     (tmp_path / "mine/thesis.txt").touch()
-    with pytest.raises(SettingsError, match=r"holds 'thesis\.txt' and was not made"):
+    with pytest.raises(SettingsError, match=mentions(tmp_path / "mine", "thesis.txt")):
         check_place(tmp_path / "mine", found)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
@@ -260,22 +261,22 @@ def test_parts_of_another_run_are_never_mixed_in(corpus, model, tmp_path):
     begin()  # nothing was computed yet: no part is of another run
     (out / "part-0000000.parquet").touch()
     begin()  # the same goes on
-    with pytest.raises(SettingsError, match=r"begun with piece_rows 1000, now 500"):
+    with pytest.raises(SettingsError, match=mentions("piece_rows", 1000, 500)):
         begin(rows=500)
-    with pytest.raises(SettingsError, match=r"begun with task 'predict', now 'encode'"):
+    with pytest.raises(SettingsError, match=mentions("task", "'predict'", "'encode'")):
         begin(task="encode")
-    with pytest.raises(SettingsError, match=r"begun with skip_bad False, now True"):
+    with pytest.raises(SettingsError, match=mentions("skip_bad", False, True)):
         begin(skip_bad=True)
     other = save_model(tmp_path / "other")
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
-    with pytest.raises(SettingsError, match="begun with another model"):
+    with pytest.raises(SettingsError, match=mentions(out, "model")):
         begin(model=other)
     os.utime(corpus / "b.parquet", ns=(1, 1))
-    with pytest.raises(SettingsError, match=r"other texts: b\.parquet has been"):
+    with pytest.raises(SettingsError, match=mentions(out, "b.parquet", "changed")):
         begin()
     (corpus / "b.parquet").rename(corpus / "d.parquet")
-    with pytest.raises(SettingsError, match=r"other texts: d\.parquet was not there"):
+    with pytest.raises(SettingsError, match=mentions(out, "d.parquet")):
         begin()
     (corpus / "d.parquet").unlink()
-    with pytest.raises(SettingsError, match=r"other texts: b\.parquet is gone"):
+    with pytest.raises(SettingsError, match=mentions(out, "b.parquet")):
         begin()

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from perron_tests.errors import mentions
 from perron_tests.exports import onnx_difference, run_folder
 from perron_tests.models import AGGREGATORS, ENCODERS, KINDS, small_model
 from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
@@ -117,7 +118,7 @@ def test_a_program_of_torch_takes_any_length(pipeline, tmp_path):
 def test_a_wrong_file_is_not_left_behind(tmp_path, monkeypatch):
     wrong = operators._STATIONARY.replace("Div (into, divisor)", "Mul (into, divisor)")
     monkeypatch.setattr(operators, "_STATIONARY", wrong)
-    with pytest.raises(DataError, match=r"differs by .* nothing was written"):
+    with pytest.raises(DataError, match=r"differ.*\de[-+]\d\d"):
         export_onnx(small_model("text", "centrality", "none"), tmp_path / "wrong")
     assert not list(tmp_path.iterdir())
 
@@ -128,7 +129,7 @@ def test_a_folder_with_something_in_it_is_refused_unless_replaced(
     (tmp_path / "export.json").write_text("old")
     (tmp_path / "mine.txt").write_text("mine")
     model = small_model("text", "mean", "none")
-    with pytest.raises(DataError, match="has something in it"):
+    with pytest.raises(DataError, match=mentions(tmp_path, "replace=True", "--force")):
         export_onnx(model, tmp_path)
     assert (tmp_path / "export.json").read_text() == "old"
 
@@ -143,9 +144,9 @@ def test_a_folder_with_something_in_it_is_refused_unless_replaced(
 
 def test_what_cannot_be_exported_is_refused(tmp_path):
     model = small_model("text", "centrality", "none")
-    with pytest.raises(ValueError, match="opset must be from 18 to 23"):
+    with pytest.raises(ValueError, match=mentions("opset", 18, 23, 7)):
         export_onnx(model, tmp_path / "a", opset=7)
     model.aggregator.solver = PowerSettings()
-    with pytest.raises(ValueError, match="the power method stops when it is done"):
+    with pytest.raises(ValueError, match=mentions("power method", "solver", "direct")):
         export_onnx(model, tmp_path / "a")
     assert not list(tmp_path.iterdir())

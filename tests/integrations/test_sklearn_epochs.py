@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from perron_tests.errors import mentions
 from perron_tests.opinions import QUICK, opinions
 from sklearn.base import clone
 
@@ -83,7 +84,7 @@ def test_weights_count_in_what_is_held_out(monkeypatch):
 
 
 def test_too_few_texts_of_a_class_cannot_be_held_out():
-    with pytest.raises(ValueError, match="class 'c' has only 1 sample: set early_stop"):
+    with pytest.raises(ValueError, match=mentions("'c'", 1, "early_stopping=False")):
         CentralityClassifier(**QUICK).fit([*TEXTS, "one"], [*LABELS, "c"])
     small = CentralityClassifier(**QUICK).fit(["a", "b", "a", "b"], ["x", "y"] * 2)
     assert small.n_iter_ >= 1
@@ -113,11 +114,11 @@ def test_a_warm_start_goes_on_from_the_weights():
 def test_a_warm_start_wants_the_same_classes_and_the_same_model():
     model = CentralityClassifier(**QUICK, warm_start=True).fit(TEXTS, LABELS)
     before = model.predict_proba(NEW)
-    with pytest.raises(ValueError, match="same classes: it has bad, good; y has a, b"):
+    with pytest.raises(ValueError, match=mentions("bad, good", "y", "a, b")):
         model.fit(TEXTS, ["a", "b"] * 40)
-    with pytest.raises(ValueError, match="for another aggregator: change them back"):
+    with pytest.raises(ValueError, match=mentions("aggregator", "warm_start=False")):
         model.set_params(heads=2).fit(TEXTS, LABELS)
-    with pytest.raises(ValueError, match="for another max_words"):
+    with pytest.raises(ValueError, match=mentions("max_words", "warm_start=False")):
         model.set_params(heads=1, max_words=3).fit(TEXTS, LABELS)
     assert (model.predict_proba(NEW) == before).all()
     model.set_params(max_words=200, learning_rate=0.01).fit(TEXTS, LABELS)
@@ -125,5 +126,5 @@ def test_a_warm_start_wants_the_same_classes_and_the_same_model():
 
 def test_a_loss_that_is_no_number_is_told():
     model = CentralityClassifier(**QUICK | {"learning_rate": 1e30})
-    with pytest.raises(ValueError, match=r"the loss became .*: try a lower learn"):
+    with pytest.raises(ValueError, match=mentions("loss", "learning_rate")):
         model.fit(TEXTS, LABELS)

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from perron_tests.errors import mentions
 from perron_tests.opinions import QUICK, opinions
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
@@ -45,24 +46,24 @@ def test_texts_come_in_many_forms(given):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("a text", r"for one text write \[text\]"),
-        (b"a text", r"for one text write \[text\]"),
-        (None, "came as <class 'NoneType'>"),
-        (7, "came as <class 'int'>"),
-        ({"a": 1}, "came as <class 'dict'>"),
-        ({"a"}, "came as <class 'set'>"),
+        ("a text", r"texts.*\[text\]"),
+        (b"a text", r"texts.*\[text\]"),
+        (None, "texts.*NoneType"),
+        (7, r"texts.*\bint\b"),
+        ({"a": 1}, r"texts.*\bdict\b"),
+        ({"a"}, r"texts.*\bset\b"),
         ([], "Found 0 sample"),
-        (["a", b"b"], "row 1 is b'b'"),
-        (["a", None], "row 1 is None; drop it, or put an empty string there"),
-        (["a", "b", float("nan")], "row 2 is nan"),
-        ([["a", "b"]], r"row 0 is \['a', 'b'\]"),
-        ([1.5], "row 0 is 1.5"),
-        (np.zeros((3, 2)), r"one-dimensional, .* shape \(3, 2\); take one column"),
-        (np.array("a"), r"one-dimensional, .* shape \(\)"),
-        (pd.DataFrame({"text": ["a"]}), "take one column"),
-        (pd.Series(["a", None], dtype="string"), "row 1 is"),
-        (sparse.csr_matrix(np.eye(2)), "Sparse data were passed"),
-        (["a", "\ud800"], "row 1 is not Unicode"),
+        (["a", b"b"], "row 1.*b'b'"),
+        (["a", None], "row 1.*None.*empty string"),
+        (["a", "b", float("nan")], "row 2.*nan"),
+        ([["a", "b"]], r"row 0.*\['a', 'b'\]"),
+        ([1.5], r"row 0.*\b1\.5"),
+        (np.zeros((3, 2)), r"texts.*\(3, 2\).*one column"),
+        (np.array("a"), r"texts.*shape \(\)"),
+        (pd.DataFrame({"text": ["a"]}), r"texts.*\(1, 1\).*one column"),
+        (pd.Series(["a", None], dtype="string"), "row 1.*<NA>"),
+        (sparse.csr_matrix(np.eye(2)), "Sparse"),
+        (["a", "\ud800"], "row 1.*Unicode"),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(given, message):
@@ -73,12 +74,12 @@ def test_what_is_no_list_of_texts_is_refused(given, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (None, "requires y to be passed, but the target y is None"),
-        (5, "list of labels, but came as <class 'int'>"),
-        ("ab", "list of labels, but came as <class 'str'>"),
-        (["a", 1], "row 0 is 'a' and row 1 is 1"),
-        ([1, "a"], "row 0 is 1 and row 1 is 'a'"),
-        (np.array(["a", None], object), "row 0 is 'a' and row 1 is None"),
+        (None, "requires y to be passed, but the target y is None"),  # scikit-learn's
+        (5, r"\by\b.*\bint\b"),
+        ("ab", r"\by\b.*\bstr\b"),
+        (["a", 1], r"row 0.*'a'.*row 1.*\b1\b"),
+        ([1, "a"], r"row 0.*\b1\b.*row 1.*'a'"),
+        (np.array(["a", None], object), "row 0.*'a'.*row 1.*None"),
         ([1.0, float("nan")], "y contains NaN"),
         ([0.5, 1.5], "Unknown label type: continuous"),
         ([[1, 0], [0, 1]], "y should be a 1d array"),
@@ -100,7 +101,7 @@ def test_a_column_of_labels_is_taken_with_a_warning():
 
 
 def test_one_class_is_too_few():
-    with pytest.raises(ValueError, match="has one class: 'good'"):
+    with pytest.raises(ValueError, match=mentions("y", "'good'")):
         CentralityClassifier().fit(["a", "b"], ["good", "good"])
 
 
@@ -111,7 +112,7 @@ def test_one_class_is_too_few():
         ([1.0, -1.0], None, "Negative values"),
         ([1.0, float("nan")], None, "contains NaN"),
         ([0.0, 0.0], None, "zero"),
-        ([1.0, 1.0], {"a": 0, "b": 0}, "the weight of every text is zero"),
+        ([1.0, 1.0], {"a": 0, "b": 0}, "weight.*zero"),
         (None, "even", "class_weight"),
     ],
 )
@@ -123,18 +124,18 @@ def test_weights_of_no_use_are_refused(weights, of_class, message):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("heads", 0, r"heads: Input should be greater than or equal to 1 \(is 0\)"),
-        ("hidden_size", 2.5, "hidden_size: .* valid integer"),
-        ("dropout", 1.0, "dropout: .* less than 1"),
+        ("heads", 0, r"heads: .*\b1\b.*\b0\b"),
+        ("hidden_size", 2.5, r"hidden_size: .*integer.*2\.5"),
+        ("dropout", 1.0, r"dropout: .*1\.0"),
         ("learning_rate", -1, "learning_rate: "),
         ("validation_fraction", 0, "validation_fraction: "),
         ("connectivity", "odd", "connectivity: "),
         ("max_vocabulary", 0, "max_vocabulary: "),
         ("vectors", 3, "vectors"),
         ("aggregator", "median", "aggregator: .*'median'.*'centrality'"),
-        ("encoder", {"name": "cnn", "depth": 3}, "encoder.cnn.depth: there is no such"),
+        ("encoder", {"name": "cnn", "depth": 3}, r"encoder\.cnn\.depth"),
         ("encoder", {}, "encoder: "),
-        ("encoder", "hf:some/model", "train it with perron train"),
+        ("encoder", "hf:some/model", "encoder.*hf:.*perron train.*model="),
         ("device", "abacus", "device: "),
         ("max_iter", None, "max_iter: "),
     ],
@@ -156,7 +157,7 @@ def test_several_sources_of_vectors_are_a_list_or_a_tuple():
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 def test_texts_are_checked_when_they_are_classified(method):
     model = CentralityClassifier(**QUICK | ONE).fit(TEXTS, LABELS)
-    for texts, message in (("a text", "for one text"), (["a", 3], "row 1 is 3")):
+    for texts, message in (("a text", r"\[text\]"), (["a", 3], r"row 1.*\b3\b")):
         with pytest.raises(ValueError, match=message):
             getattr(model, method)(texts)
     assert len(getattr(model, method)(pd.Series(["a", "b"], index=[8, 9]))) == 2

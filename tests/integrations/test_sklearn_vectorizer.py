@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from perron_tests.errors import mentions
 from perron_tests.opinions import QUICK, opinions
 from perron_tests.pipelines import small_pipeline
 from sklearn.base import clone
@@ -85,7 +86,7 @@ class TestOfASavedModel:
         assert clone(model).fit(texts, labels).score(texts, labels) == 1.0
 
     def test_a_folder_without_one_is_refused(self, tmp_path):
-        with pytest.raises(DataError, match="no model was saved there"):
+        with pytest.raises(DataError, match=mentions(tmp_path, "config.json")):
             CentralityVectorizer(model=tmp_path).fit(NEW)
 
 
