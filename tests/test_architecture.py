@@ -43,7 +43,7 @@ MAY_IMPORT = {
         "integrations",
     },
 }
-ANYONE = {"errors", "files", "migrations", "tables"}
+ANYONE = {"arguments", "errors", "files", "migrations", "registry", "tables"}
 
 
 def imported_packages(source: str) -> set[str]:

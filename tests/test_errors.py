@@ -13,7 +13,7 @@ CASES = {
     "MeanPool(2)(torch.ones(1, 2), lengths=[None])": (
         "lengths must be whole numbers, but came as [None]"
     ),
-    "GraphCentralityPool(2)(torch.ones(1, 1, 2), [[1.0]])": (
+    "GraphCentralityPool(2, -1)(torch.ones(1, 1, 2), [[1.0]])": (
         "graph must be a tensor, but came as <class 'list'>"
     ),
     "stationary(torch.rand(3, 3), norm='max')": (

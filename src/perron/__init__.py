@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from perron.pooling import (
     Aggregator,
     CentralityPool,
+    Connectivity,
     DynamicRoutingPool,
     FirstPool,
     GraphCentralityPool,
@@ -14,6 +15,9 @@ from perron.pooling import (
     Pooled,
     PowerSettings,
     SelfAttentionPool,
+    Words,
+    project,
+    weighted_sum,
 )
 from perron.solver import PowerResult, SolverInfo, power_method, stationary
 
@@ -25,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregator",
     "CentralityPool",
+    "Connectivity",
     "DynamicRoutingPool",
     "FirstPool",
     "GraphCentralityPool",
@@ -37,9 +42,12 @@ __all__ = [
     "PowerSettings",
     "SelfAttentionPool",
     "SolverInfo",
+    "Words",
     "load",
     "power_method",
+    "project",
     "stationary",
+    "weighted_sum",
 ]
 
 

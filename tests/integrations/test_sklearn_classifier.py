@@ -10,7 +10,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 
 import perron
-from perron.models.classifiers import AGGREGATORS, ENCODERS
+from perron.layers import ENCODERS
+from perron.pooling import AGGREGATORS
 from perron.sklearn import CentralityClassifier
 
 TEXTS, LABELS = opinions()

@@ -1,34 +1,26 @@
 import inspect
+import pickle
 
 import pytest
 from perron_tests.models import KINDS, LABELS, small_config
 from pydantic import ValidationError
 
-from perron.layers import ClassifierHead, WordEmbedding
+from perron.layers import ENCODERS, ClassifierHead, WordEmbedding
 from perron.models import ModelConfig, ModelSettings
 from perron.models import config as all_settings
-from perron.models.classifiers import AGGREGATORS, ENCODERS
-from perron.models.config import (
-    CentralitySettings,
-    EmbeddingSettings,
-    HeadSettings,
-    MaxSettings,
-    Settings,
-)
+from perron.models.config import EmbeddingSettings, HeadSettings, Settings
+from perron.pooling import AGGREGATORS
+from perron.registry import settings_from
 
-BY_NAME = {
-    cls.model_fields["name"].default: cls
-    for cls in vars(all_settings).values()
-    if isinstance(cls, type) and "name" in getattr(cls, "model_fields", {})
-}
+COMPONENTS = {**ENCODERS, **AGGREGATORS}
 
 
 def test_a_name_alone_stands_for_the_part_as_it_comes():
     settings = ModelSettings(aggregator="max", encoder="none")
-    assert settings.aggregator == MaxSettings()
+    assert settings.aggregator == settings_from(AGGREGATORS["max"])()
     assert settings.encoder.name == "none"
     document = ModelSettings(kind="document", sentence_aggregator="centrality")
-    assert document.sentence_aggregator == CentralitySettings()
+    assert document.sentence_aggregator == settings_from(AGGREGATORS["centrality"])()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,24 +29,38 @@ def test_settings_survive_json(kind):
     assert ModelConfig.model_validate_json(config.model_dump_json()) == config
 
 
-@pytest.mark.parametrize("name", [*ENCODERS, *AGGREGATORS])
-def test_every_setting_is_an_argument_with_the_same_default(name):
-    part = (ENCODERS | AGGREGATORS)[name]
-    arguments = inspect.signature(part.__init__).parameters
-    for key, field in BY_NAME[name].model_fields.items():
-        if key != "name":
-            assert arguments[key].default == field.default
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_can_be_pickled(kind):
+    config = small_config(kind, "centrality", "cnn")
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
-@pytest.mark.parametrize(
-    ("settings", "part"),
-    [(EmbeddingSettings, WordEmbedding), (HeadSettings, ClassifierHead)],
-)
-def test_so_it_is_for_embedding_and_head(settings, part):
-    arguments = inspect.signature(part.__init__).parameters
-    for key, field in settings.model_fields.items():
-        if arguments[key].default is not inspect.Parameter.empty:
-            assert arguments[key].default == field.default
+def constructor(component, *given):
+    """Return the names and defaults of the options of a constructor."""
+    parameters = inspect.signature(component.__init__).parameters.values()
+    left_out = {"self", "device", "dtype", *given}
+    return {p.name: p.default for p in parameters if p.name not in left_out}
+
+
+def defaults(settings):
+    return {key: field.default for key, field in settings.model_fields.items()}
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_settings_are_the_arguments_of_the_constructor(name):
+    options = constructor(COMPONENTS[name], "dim")
+    assert defaults(settings_from(COMPONENTS[name])) == {"name": name, **options}
+
+
+def test_so_it_is_for_embedding_and_head():
+    assert defaults(EmbeddingSettings) == constructor(WordEmbedding, "vocabulary")
+    assert defaults(HeadSettings) == constructor(ClassifierHead, "dim", "classes")
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_option_has_a_description(name):
+    fields = settings_from(COMPONENTS[name]).model_fields
+    assert all(fields[key].description for key in fields if key != "name")
 
 
 @pytest.mark.parametrize(
@@ -68,20 +74,20 @@ def test_so_it_is_for_embedding_and_head(settings, part):
         ({"aggregator": "maximum"}, "'max', 'mean'"),
         ({"encoder": {"hidden": 3}}, "name"),
         ({"kind": "novel"}, "'text', 'document' or 'pair'"),
-        ({"embedding": {"dim": 0}}, "greater than or equal to 1"),
-        ({"embedding": {"dropout": 1.0}}, "less than 1"),
-        ({"embedding": {"dropout": -0.1}}, "greater than or equal to 0"),
-        ({"embedding": {"dropout": float("nan")}}, "dropout"),
+        ({"embedding": {"dim": 0}}, "dim .* at least 1, got 0"),
+        ({"embedding": {"dropout": 1.0}}, "dropout .* below 1, got 1.0"),
+        ({"embedding": {"dropout": -0.1}}, "dropout .* at least 0 .* got -0.1"),
+        ({"embedding": {"dropout": float("nan")}}, "dropout .* got nan"),
         ({"encoder": {"name": "bilstm", "layers": 0}}, "layers"),
-        ({"encoder": {"name": "cnn", "widths": []}}, "at least 1 item"),
+        ({"encoder": {"name": "cnn", "widths": []}}, "widths .* at least one"),
         ({"encoder": {"name": "cnn", "widths": [3, 0]}}, "widths"),
         (
             {"encoder": {"name": "transformer", "hidden": 9, "heads": 3}},
-            "even and a multiple of heads",
+            "hidden must be even and a multiple of heads",
         ),
         (
             {"encoder": {"name": "transformer", "hidden": 10, "heads": 4}},
-            "even and a multiple of heads",
+            "hidden must be even and a multiple of heads",
         ),
         ({"aggregator": {"name": "centrality", "norm": "max"}}, "'sum' or 'l2'"),
         ({"sentence_aggregator": "max"}, "are for kind = 'document'"),
@@ -111,7 +117,16 @@ def test_an_impossible_configuration_is_refused(given, message):
 
 
 def test_all_settings_are_frozen_and_closed():
-    for cls in vars(all_settings).values():
-        if isinstance(cls, type) and issubclass(cls, Settings):
-            assert cls.model_config["frozen"]
-            assert cls.model_config["extra"] == "forbid"
+    own = [
+        cls
+        for cls in vars(all_settings).values()
+        if isinstance(cls, type) and issubclass(cls, Settings)
+    ]
+    derived = [
+        EmbeddingSettings,
+        HeadSettings,
+        *map(settings_from, COMPONENTS.values()),
+    ]
+    for cls in own + derived:
+        assert cls.model_config["frozen"]
+        assert cls.model_config["extra"] == "forbid"

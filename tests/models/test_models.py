@@ -12,14 +12,14 @@ from perron_tests.models import (
 )
 from torch.nn import functional as F
 
+from perron.layers import ENCODERS as ALL_ENCODERS
 from perron.models import (
     DocumentClassifier,
     PairClassifier,
     TextClassifier,
     build_model,
 )
-from perron.models.classifiers import AGGREGATORS as ALL_AGGREGATORS
-from perron.models.classifiers import ENCODERS as ALL_ENCODERS
+from perron.pooling import AGGREGATORS as ALL_AGGREGATORS
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,9 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from perron import (
     CentralityPool,
+    Connectivity,
     DynamicRoutingPool,
     FirstPool,
     GraphCentralityPool,
@@ -12,6 +15,7 @@ from perron import (
     MeanPool,
     PowerSettings,
     SelfAttentionPool,
+    project,
 )
 from perron.kernels import use
 
@@ -22,9 +26,6 @@ class DistanceGraphPool(GraphCentralityPool):
     """`GraphCentralityPool` with a graph that the states themselves give."""
 
     heads = 1
-
-    def reset_parameters(self):
-        pass
 
     def forward(self, states, mask=None, *, lengths=None, **options):
         padded = states
@@ -39,46 +40,66 @@ class DistanceGraphPool(GraphCentralityPool):
         return super().forward(states, graph, mask, lengths=lengths, **options)
 
 
+class DotConnectivity(Connectivity):
+    """A connectivity as a user would write it, without a mask of its own."""
+
+    def __init__(self, dim, device=None, dtype=None):
+        super().__init__()
+        self.key = torch.nn.Linear(dim, dim, device=device, dtype=dtype)
+
+    def forward(self, words):
+        keys = words.padded(project(self.key, words.states))
+        return (keys @ words.padded(words.states).mT).unsqueeze(1)
+
+
 BUILDERS = {
-    "max": lambda: MaxPool(D),
-    "mean": lambda: MeanPool(D),
-    "first": lambda: FirstPool(D),
-    "self-attention": lambda: SelfAttentionPool(D),
-    "self-attention, 3 queries": lambda: SelfAttentionPool(D, queries=3),
-    "intra-attention": lambda: IntraAttentionPool(D),
-    "routing": lambda: DynamicRoutingPool(D),
-    "routing, reverse": lambda: DynamicRoutingPool(D, reverse=True, capsule_dim=3),
-    "centrality": lambda: CentralityPool(D),
-    "centrality, relu": lambda: CentralityPool(D, activation="relu"),
-    "centrality, 2 heads, l2": lambda: CentralityPool(D, heads=2, norm="l2"),
-    "centrality, bilinear": lambda: CentralityPool(
-        D, hidden=4, heads=3, connectivity="bilinear"
+    "max": partial(MaxPool, D),
+    "mean": partial(MeanPool, D),
+    "first": partial(FirstPool, D),
+    "self-attention": partial(SelfAttentionPool, D),
+    "self-attention, 3 queries": partial(SelfAttentionPool, D, queries=3),
+    "intra-attention": partial(IntraAttentionPool, D),
+    "routing": partial(DynamicRoutingPool, D),
+    "routing, reverse": partial(DynamicRoutingPool, D, reverse=True, capsule_dim=3),
+    "centrality": partial(CentralityPool, D),
+    "centrality, relu": partial(CentralityPool, D, activation="relu"),
+    "centrality, 2 heads, l2": partial(CentralityPool, D, heads=2, norm="l2"),
+    "centrality, bilinear": partial(
+        CentralityPool, D, hidden=4, heads=3, connectivity="bilinear"
     ),
-    "centrality, query": lambda: CentralityPool(D, heads=2, connectivity="query"),
-    "centrality, flow": lambda: CentralityPool(D, values="flow"),
-    "centrality, flow, 2 heads, l2": lambda: CentralityPool(
-        D, heads=2, connectivity="bilinear", norm="l2", values="flow"
+    "centrality, query": partial(CentralityPool, D, heads=2, connectivity="query"),
+    "centrality, own, flow": lambda **factory: CentralityPool(
+        D, connectivity=DotConnectivity(D, **factory), values="flow", **factory
     ),
-    "centrality, flow, power": lambda: CentralityPool(
-        D, solver=PowerSettings(), values="flow"
+    "centrality, flow": partial(CentralityPool, D, values="flow"),
+    "centrality, flow, 2 heads, l2": partial(
+        CentralityPool, D, heads=2, connectivity="bilinear", norm="l2", values="flow"
     ),
-    "centrality, low rank": lambda: CentralityPool(
-        D, hidden=5, connectivity="low_rank", rank=4
+    "centrality, flow, power": partial(
+        CentralityPool, D, solver=PowerSettings(), values="flow"
     ),
-    "centrality, low rank, 2 heads, l2": lambda: CentralityPool(
-        D, heads=2, connectivity="low_rank", norm="l2", activation="relu"
+    "centrality, low rank": partial(
+        CentralityPool, D, hidden=5, connectivity="low_rank", rank=4
     ),
-    "centrality, low rank, power": lambda: CentralityPool(
-        D, connectivity="low_rank", solver=PowerSettings()
+    "centrality, low rank, 2 heads, l2": partial(
+        CentralityPool,
+        D,
+        heads=2,
+        connectivity="low_rank",
+        norm="l2",
+        activation="relu",
     ),
-    "graph": lambda: DistanceGraphPool(D),
-    "graph, rows, l2": lambda: DistanceGraphPool(D, axis=-1, norm="l2"),
-    "centrality, reverse": lambda: CentralityPool(D, solver=PowerSettings(tol=1e-7)),
-    "centrality, truncated": lambda: CentralityPool(
-        D, heads=2, solver=PowerSettings(gradient="truncated")
+    "centrality, low rank, power": partial(
+        CentralityPool, D, connectivity="low_rank", solver="power"
     ),
-    "centrality, unrolled": lambda: CentralityPool(
-        D, solver=PowerSettings(gradient="unrolled")
+    "graph": partial(DistanceGraphPool, D, axis=-2),
+    "graph, rows, l2": partial(DistanceGraphPool, D, axis=-1, norm="l2"),
+    "centrality, reverse": partial(CentralityPool, D, solver={"tol": 1e-7}),
+    "centrality, truncated": partial(
+        CentralityPool, D, heads=2, solver=PowerSettings(gradient="truncated")
+    ),
+    "centrality, unrolled": partial(
+        CentralityPool, D, solver=PowerSettings(gradient="unrolled")
     ),
 }
 OTHER_VALUES = ("routing", "flow")  # what is pooled are not the words themselves
@@ -213,6 +234,23 @@ class TestEveryAggregator:
         everything = torch.ones_like(mask)
         assert torch.equal(pool(states).vector, pool(states, everything).vector)
 
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32])
+    def test_masks_of_0_and_1_mean_the_same_as_bool(self, pool, padded, dtype):
+        states, mask = padded
+        want = pool(states, mask).vector
+        assert torch.equal(pool(states, mask.to(dtype)).vector, want)
+
+    def test_what_it_has_is_declared(self, pool, padded):
+        pooled = pool(*padded, need_edges=True)
+        assert (pooled.weights is not None) == pool.has_weights
+        assert (pooled.edges is not None) == pool.has_graph
+
+    def test_parameters_have_the_device_and_dtype_that_are_asked_for(self, name):
+        pool = BUILDERS[name](device="meta", dtype=torch.float64)
+        for parameter in pool.parameters():
+            assert parameter.is_meta
+            assert parameter.dtype == torch.float64
+
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
     @pytest.mark.parametrize("convert_parameters", [True, False])
     def test_half_precision_is_pooled_in_float32(
@@ -299,7 +337,9 @@ class TestEveryAggregator:
             ),
             (torch.rand(2, 3, 9), None, r"states must have shape .*\(2, 3, 9\)"),
             (torch.ones(2, 3, D).int(), None, r"floating point.*int32"),
-            (torch.rand(2, 3, D), torch.ones(2, 3), r"mask must be bool.*float32"),
+            (torch.rand(2, 3, D), torch.full((2, 3), 0.5), r"mask .*0\.5.*float32"),
+            (torch.rand(2, 3, D), torch.full((2, 3), -1), r"mask .*-1.*int64"),
+            (torch.rand(2, 3, D), torch.full((2, 3), torch.nan), r"mask .*nan"),
             (
                 torch.rand(2, 3, D),
                 torch.ones(2, 4, dtype=torch.bool),

@@ -28,7 +28,7 @@ def example(n=6, texts=4):
 def test_two_words_by_hand():
     # 0 keeps 0.8 of its importance and gives 0.2; 1 keeps 0.4 and gives 0.6
     graph = torch.tensor([[[0.8, 0.6], [0.2, 0.4]]])
-    weights = GraphCentralityPool(1)(torch.ones(1, 2, 1), graph).weights
+    weights = GraphCentralityPool(1, axis=-2)(torch.ones(1, 2, 1), graph).weights
     torch.testing.assert_close(weights, torch.tensor([[0.75, 0.25]]))
 
 
@@ -59,7 +59,7 @@ def test_words_that_are_not_there_are_never_read():
     poisoned = graph.masked_fill(
         ~(mask.unsqueeze(-1) & mask.unsqueeze(-2)), torch.nan
     ).requires_grad_()
-    pool = GraphCentralityPool(D)
+    pool = GraphCentralityPool(D, axis=-2)
     pooled = pool(states, poisoned, mask)
     alone = pool(states[:, [0, 1, 3]], graph[:, [0, 1, 3]][:, :, [0, 1, 3]])
     torch.testing.assert_close(pooled.vector, alone.vector)
@@ -72,7 +72,7 @@ def test_a_word_without_outgoing_edges_points_at_all_alike():
     dangling, even = graph.clone(), graph.clone()
     dangling[..., 1] = 0
     even[..., 1] = 1
-    pool = GraphCentralityPool(D)
+    pool = GraphCentralityPool(D, axis=-2)
     torch.testing.assert_close(pool(states, dangling), pool(states, even))
 
 
@@ -93,7 +93,7 @@ FLAWS = {
 def test_a_flawed_graph_gives_nan_in_its_own_text(name):
     states, graph = example(3, 2)
     graph[:1] = FLAWS[name](graph[:1])
-    pool = GraphCentralityPool(D)
+    pool = GraphCentralityPool(D, axis=-2)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     weights = pool(states, graph, mask).weights
     assert weights[0].isnan().all()
@@ -105,7 +105,7 @@ def test_a_flawed_graph_gives_nan_in_its_own_text(name):
 @pytest.mark.parametrize("scale", [1e-38, 1e38])
 def test_edges_of_any_size_mean_the_same(scale):
     states, graph = (t.float() for t in example())
-    pool = GraphCentralityPool(D)
+    pool = GraphCentralityPool(D, axis=-2)
     want = pool(states, graph).weights
     torch.testing.assert_close(pool(states, graph * scale).weights, want)
     torch.testing.assert_close(pool(states, graph.double() * scale**7).weights, want)
@@ -123,14 +123,43 @@ def test_gradcheck(axis, norm):
 
 def test_wrong_arguments_are_refused_with_what_came():
     states, graph = example()
-    pool = GraphCentralityPool(D)
+    pool = GraphCentralityPool(D, axis=-2)
     with pytest.raises(ValueError, match=r"graph must have shape \(4, 6, 6\).*heads"):
         pool(states, graph.unsqueeze(1))
     with pytest.raises(ValueError, match=r"graph must be floating point.*int64"):
         pool(states, graph.long())
     with pytest.raises(ValueError, match="graph is on meta"):
         pool(states, graph.to("meta"))
-    with pytest.raises(ValueError, match="axis must be -2 or -1, but came as 1"):
+    with pytest.raises(ValueError, match="axis must be -1 or -2, got 1"):
         GraphCentralityPool(D, axis=1)
     with pytest.raises(ValueError, match="dim must be at least 1"):
-        GraphCentralityPool(0)
+        GraphCentralityPool(0, axis=-1)
+
+
+def test_the_axis_must_be_chosen():
+    with pytest.raises(ValueError, match=r"axis .*None.*axis=-1 for attention maps"):
+        GraphCentralityPool(D)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_an_attention_map_along_the_wrong_axis_is_refused(dtype):
+    states, graph = example()
+    mask = torch.tensor([[1, 1, 0, 1, 0, 0]] * 4, dtype=torch.bool)
+    attention = graph.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1).to(dtype)
+    rows, columns = (GraphCentralityPool(axis=axis) for axis in (-1, -2))
+    want = rows(states, attention, mask)
+    with pytest.raises(ValueError, match="axis must be -1 for this graph, got -2"):
+        columns(states, attention, mask)
+    torch.testing.assert_close(columns(states, attention.mT, mask), want)
+    with pytest.raises(ValueError, match="axis must be -2 for this graph, got -1"):
+        rows(states, attention.mT, mask)
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_a_graph_that_fits_both_axes_is_taken_as_it_is(axis):
+    states, graph = example(2)
+    pool = GraphCentralityPool(D, axis)
+    symmetric = torch.tensor([[0.3, 0.7], [0.7, 0.3]]).double().expand(4, -1, -1)
+    for unclear in (graph, symmetric, 0 * graph, graph[:0], graph[:, :0, :0]):
+        texts, n, _ = unclear.shape
+        assert pool(states[:texts, :n], unclear).vector.shape == (texts, D)

@@ -13,6 +13,8 @@ import numpy as np
 from perron.errors import DataError, SettingsError
 from perron.experiments.report import paired_p_value
 from perron.files import write_whole
+from perron.pooling import AGGREGATORS
+from perron.registry import options_of
 from perron.tables import markdown_table, p_value_text, with_deviation
 from perron.training.callbacks import Watcher
 from perron.training.prepare import Prepared
@@ -114,7 +116,11 @@ def variant(recipe: Recipe, aggregator: str, seed: int) -> Recipe:
     own = table["model"]["aggregator"]
     if name == own["name"]:
         chosen = own | chosen
-    elif "hidden" in own and name.endswith(("attention", "centrality")):
+    elif (
+        "hidden" in own
+        and name in AGGREGATORS
+        and ("hidden" in options_of(AGGREGATORS[name]))
+    ):
         chosen = {"hidden": own["hidden"]} | chosen
     table["model"]["aggregator"] = chosen
     table["model"].pop("sentence_aggregator", None)

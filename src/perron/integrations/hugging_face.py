@@ -20,7 +20,7 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from perron.layers.pretrained import model_config, read_encoder, without_pooler
-from perron.models.classifiers import AGGREGATORS
+from perron.models.classifiers import build_aggregator
 from perron.models.config import read_aggregator
 from perron.pooling import Aggregator
 
@@ -109,9 +109,8 @@ class CentralityForSequenceClassification(PreTrainedModel):
             )
         encoder = without_pooler(AutoModel.from_config(model_config(config.encoder)))
         self.encoder = encoder
-        settings = dict(config.aggregator)
-        kind = AGGREGATORS[settings.pop("name")]
-        self.aggregator: Aggregator = kind(encoder.config.hidden_size, **settings)
+        settings = read_aggregator(config.aggregator)
+        self.aggregator = build_aggregator(settings, encoder.config.hidden_size)
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(self.aggregator.out_dim, config.num_labels or 2)
         self.post_init()

@@ -2,6 +2,7 @@
 
 from perron.layers.embedding_and_head import ClassifierHead, WordEmbedding
 from perron.layers.encoders import (
+    ENCODERS,
     BiLSTMEncoder,
     CNNEncoder,
     Encoder,
@@ -10,6 +11,7 @@ from perron.layers.encoders import (
 )
 
 __all__ = [
+    "ENCODERS",
     "BiLSTMEncoder",
     "CNNEncoder",
     "ClassifierHead",

@@ -1,7 +1,10 @@
 """The first and the last layer of a classifier."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from perron.arguments import Device, check_at_least, check_share
 
 
 class WordEmbedding(nn.Module):
@@ -11,18 +14,29 @@ class WordEmbedding(nn.Module):
     """
 
     def __init__(
-        self, vocabulary: int, dim: int, freeze: bool = False, dropout: float = 0.0
+        self,
+        vocabulary: int,
+        dim: int = 300,
+        freeze: bool = False,
+        dropout: float = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up random vectors of unit variance; see `set_vectors`.
 
         Args:
-            vocabulary: number of ids.
-            dim: width of a vector.
-            freeze: leave the vectors as they are while training.
-            dropout: share of entries set to zero.
+            vocabulary: Number of ids.
+            dim: Width of a vector.
+            freeze: Leave the vectors as they are while training.
+            dropout: Share of entries set to zero.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__()
-        self.vectors = nn.Embedding(vocabulary, dim)
+        check_at_least(1, vocabulary=vocabulary, dim=dim)
+        check_share(dropout=dropout)
+        self.vectors = nn.Embedding(vocabulary, dim, device=device, dtype=dtype)
         self.vectors.weight.requires_grad_(not freeze)
         self.dropout = nn.Dropout(dropout)
 
@@ -49,23 +63,34 @@ class ClassifierHead(nn.Module):
     """Dropout, dense, tanh, dropout, dense: the head of the paper's authors."""
 
     def __init__(
-        self, dim: int, classes: int, hidden: int = 300, dropout: float = 0.0
+        self,
+        dim: int,
+        classes: int,
+        hidden: int = 300,
+        dropout: float = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up two layers.
 
         Args:
-            dim: width of a text's vector.
-            classes: how many.
-            hidden: width of the hidden layer.
-            dropout: before each layer.
+            dim: Width of a text's vector.
+            classes: Number of classes.
+            hidden: Width of the hidden layer.
+            dropout: Dropout before each layer.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__()
+        check_at_least(1, dim=dim, classes=classes, hidden=hidden)
+        check_share(dropout=dropout)
         self.layers = nn.Sequential(
             nn.Dropout(dropout),
-            nn.Linear(dim, hidden),
+            nn.Linear(dim, hidden, device=device, dtype=dtype),
             nn.Tanh(),
             nn.Dropout(dropout),
-            nn.Linear(hidden, classes),
+            nn.Linear(hidden, classes, device=device, dtype=dtype),
         )
 
     def forward(self, vector: Float[Tensor, "b d"]) -> Float[Tensor, "b c"]:

@@ -3,14 +3,19 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from perron.arguments import Device, bool_mask, check_at_least, check_share
 from perron.layers.groups import length_groups, take
 from perron.layers.lstm import OneWayLSTM
+from perron.registry import Registry
+
+ENCODERS: Registry[type["Encoder"]] = Registry("encoder")
 
 
 class Encoder(nn.Module, ABC):
@@ -18,10 +23,24 @@ class Encoder(nn.Module, ABC):
 
     Takes what aggregators take: padded (B, N, E) with a mask, or flat (M, E) with
     lengths. Flat words are padded in groups of texts of like length, so that little
-    work is spent on padding. A subclass sets `out_dim` and writes `encode`.
+    work is spent on padding. A subclass sets ``out_dim`` and writes `encode`. With a
+    ``recipe_name`` of its own it can be named in recipes as soon as its module is
+    imported, and its settings are the arguments of its constructor.
+
+    Attributes:
+        recipe_name: Name in recipes; None for a class that recipes cannot name.
+        width_option: The option that is the width of the states, if there is one.
+        out_dim: Width of the states.
     """
 
+    recipe_name: ClassVar[str | None] = None
+    width_option: ClassVar[str | None] = None
     out_dim: int
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__dict__.get("recipe_name") is not None:
+            ENCODERS.register(cls.__dict__["recipe_name"], cls)
 
     def forward(
         self,
@@ -34,9 +53,10 @@ class Encoder(nn.Module, ABC):
 
         Args:
             states: (B, N, E); or flat, (M, E), with lengths.
-            mask: (B, N), True on words, which come first in each row; every cell if
-                not given. What the states under padding are is not promised.
-            lengths: (B), the number of words of each text, for flat states.
+            mask: True (or 1) on tokens, False (or 0) on padding; (B, N). The tokens
+                must come first in each row. Defaults to no padding. What the states
+                under padding are is not promised.
+            lengths: (B), the number of tokens of each text, for flat states.
         """
         if lengths is not None:
             if mask is not None:
@@ -52,7 +72,7 @@ class Encoder(nn.Module, ABC):
         if mask is None:
             mask = states.new_ones(states.shape[:2], dtype=torch.bool)
             return self.encode(states, mask)
-        _check_mask(states, mask)
+        mask = _check_mask(states, mask)
         return self.encode(states.masked_fill(~mask.unsqueeze(-1), 0), mask)
 
     @abstractmethod
@@ -93,21 +113,33 @@ def _check_lengths(states: Tensor, lengths: Tensor | Sequence[int]) -> list[int]
     return counts
 
 
-def _check_mask(states: Tensor, mask: Tensor) -> None:
-    if mask.dtype != torch.bool or mask.shape != states.shape[:2]:
+def _check_mask(states: Tensor, mask: Tensor) -> Tensor:
+    if mask.shape != states.shape[:2]:
         raise ValueError(
-            f"mask must be bool of shape {tuple(states.shape[:2])}, but came as "
-            f"{mask.dtype} of shape {tuple(mask.shape)}"
+            f"mask must have shape {tuple(states.shape[:2])}, got {tuple(mask.shape)}."
         )
+    mask = bool_mask(mask)
     # A value that is looked at here cannot be traced.
     if not torch.compiler.is_compiling() and (mask[:, 1:] > mask[:, :-1]).any():
         raise ValueError("words must come first in each row of the mask")
+    return mask
 
 
 class NoEncoder(Encoder):
     """Leave the word vectors as they are: no word sees another before pooling."""
 
-    def __init__(self, dim: int) -> None:
+    recipe_name = "none"
+
+    def __init__(
+        self, dim: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
+        """Set up an encoder without parameters.
+
+        Args:
+            dim: Width of the word vectors.
+            device: Without effect; every encoder takes it.
+            dtype: Without effect; every encoder takes it.
+        """
         super().__init__()
         self.out_dim = dim
 
@@ -127,25 +159,38 @@ class BiLSTMEncoder(Encoder):
     and do not export.
     """
 
+    recipe_name = "bilstm"
+    width_option = "hidden"
+
     def __init__(
-        self, dim: int, hidden: int = 300, layers: int = 1, dropout: float = 0.0
+        self,
+        dim: int,
+        hidden: int = 300,
+        layers: int = 1,
+        dropout: float = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up both directions.
 
         Args:
-            dim: width of the word vectors.
-            hidden: width of each direction.
-            layers: how many, each reading both directions of the one below.
-            dropout: between layers.
+            dim: Width of the word vectors.
+            hidden: Width of each direction.
+            layers: Number of layers, each reading both directions of the one below.
+            dropout: Dropout between layers.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"layers must be at least 1, but came as {layers}")
+        check_at_least(1, hidden=hidden, layers=layers)
+        check_share(dropout=dropout)
         self.out_dim = 2 * hidden
         self.dropout = nn.Dropout(dropout)
         widths = [dim] + [2 * hidden] * (layers - 1)
-        self.onward = _stack(widths, hidden)
-        self.homeward = _stack(widths, hidden)
+        factory: Any = {"device": device, "dtype": dtype}
+        self.onward = _stack(widths, hidden, factory)
+        self.homeward = _stack(widths, hidden, factory)
 
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
@@ -162,8 +207,8 @@ class BiLSTMEncoder(Encoder):
         return states
 
 
-def _stack(widths: list[int], hidden: int) -> nn.ModuleList:
-    return nn.ModuleList(OneWayLSTM(width, hidden) for width in widths)
+def _stack(widths: list[int], hidden: int, factory: Any) -> nn.ModuleList:
+    return nn.ModuleList(OneWayLSTM(width, hidden, **factory) for width in widths)
 
 
 def _turned(mask: Bool[Tensor, "b n"]) -> Tensor:
@@ -184,21 +229,36 @@ class CNNEncoder(Encoder):
     tuned: widths 3, 4 and 5, with 100 filters each. Beyond a text's ends are zeros.
     """
 
+    recipe_name = "cnn"
+    width_option = "filters"
+
     def __init__(
-        self, dim: int, widths: tuple[int, ...] = (3, 4, 5), filters: int = 100
+        self,
+        dim: int,
+        widths: tuple[int, ...] = (3, 4, 5),
+        filters: int = 100,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up one convolution for each width.
 
         Args:
-            dim: width of the word vectors.
-            widths: how many words a filter sees.
-            filters: of each width.
+            dim: Width of the word vectors.
+            widths: Number of words that a filter sees, for each group of filters.
+            filters: Number of filters of each width.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__()
+        if not widths:
+            raise ValueError("widths must have at least one number, got none.")
+        check_at_least(1, filters=filters, widths=min(widths))
         self.out_dim = filters * len(widths)
         self.widths = widths
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(dim, filters, width) for width in widths
+            nn.Conv1d(dim, filters, width, device=device, dtype=dtype)
+            for width in widths
         )
 
     def encode(
@@ -215,8 +275,11 @@ class CNNEncoder(Encoder):
 class TransformerEncoder(Encoder):
     """A linear layer to ``hidden``, sinusoidal positions, then transformer layers.
 
-    Normalisation comes first in each layer, which trains without a warm-up.
+    Normalization comes first in each layer, which trains without a warm-up.
     """
+
+    recipe_name = "transformer"
+    width_option = "hidden"
 
     def __init__(
         self,
@@ -225,30 +288,46 @@ class TransformerEncoder(Encoder):
         layers: int = 2,
         heads: int = 4,
         dropout: float = 0.1,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up the layers.
 
         Args:
-            dim: width of the word vectors.
-            hidden: width of the states; a multiple of heads, and even.
-            layers: how many.
-            heads: of attention in each layer.
-            dropout: inside the layers.
+            dim: Width of the word vectors.
+            hidden: Width of the states; a multiple of heads, and even.
+            layers: Number of layers.
+            heads: Number of attention heads in each layer.
+            dropout: Dropout inside the layers.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__()
+        check_at_least(1, hidden=hidden, layers=layers, heads=heads)
+        check_share(dropout=dropout)
         if hidden % heads or hidden % 2:
             raise ValueError(
-                f"hidden must be even and a multiple of heads = {heads}, but came as "
-                f"{hidden}"
+                f"hidden must be even and a multiple of heads = {heads}, got {hidden}."
             )
         self.out_dim = hidden
-        self.enter = nn.Linear(dim, hidden)
+        factory: Any = {"device": device, "dtype": dtype}
+        self.enter = nn.Linear(dim, hidden, **factory)
         layer = nn.TransformerEncoderLayer(
-            hidden, heads, 4 * hidden, dropout, batch_first=True, norm_first=True
+            hidden,
+            heads,
+            4 * hidden,
+            dropout,
+            batch_first=True,
+            norm_first=True,
+            **factory,
         )
         # Nested tensors would change the shape of what comes out.
         self.layers = nn.TransformerEncoder(
-            layer, layers, norm=nn.LayerNorm(hidden), enable_nested_tensor=False
+            layer,
+            layers,
+            norm=nn.LayerNorm(hidden, **factory),
+            enable_nested_tensor=False,
         )
 
     def encode(

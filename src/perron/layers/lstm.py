@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from perron.arguments import Device
+
 
 class OneWayLSTM(nn.RNNBase):
     """An `nn.LSTM` of one layer and one direction, weights alike, that can be traced.
@@ -18,8 +20,16 @@ class OneWayLSTM(nn.RNNBase):
     `torch.compile` refuses every `nn.LSTM` that it sees, used or not.
     """
 
-    def __init__(self, dim: int, hidden: int) -> None:
-        super().__init__("LSTM", dim, hidden, batch_first=True)
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        factory: Any = {"device": device, "dtype": dtype}
+        super().__init__("LSTM", dim, hidden, batch_first=True, **factory)
 
     def forward(self, x: Float[Tensor, "b n e"]) -> Float[Tensor, "b n h"]:
         """Return the states, (B, N, hidden)."""

@@ -3,62 +3,27 @@
 from abc import ABC
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from perron.arguments import bool_mask
 from perron.errors import SettingsError
-from perron.layers import (
-    BiLSTMEncoder,
-    ClassifierHead,
-    CNNEncoder,
-    Encoder,
-    NoEncoder,
-    TransformerEncoder,
-    WordEmbedding,
-)
+from perron.layers import ENCODERS, ClassifierHead, Encoder, WordEmbedding
 from perron.models.config import (
-    AggregatorSettings,
-    EncoderSettings,
     HuggingFaceSettings,
     Kind,
     ModelConfig,
     PretrainedConfig,
 )
 from perron.models.io import load_weights, read_config, save_folder
-from perron.pooling import (
-    Aggregator,
-    CentralityPool,
-    DynamicRoutingPool,
-    FirstPool,
-    IntraAttentionPool,
-    MaxPool,
-    MeanPool,
-    Pooled,
-    SelfAttentionPool,
-)
-
-ENCODERS: dict[str, type[Encoder]] = {
-    "bilstm": BiLSTMEncoder,
-    "cnn": CNNEncoder,
-    "transformer": TransformerEncoder,
-    "none": NoEncoder,
-}
-AGGREGATORS: dict[str, type[Aggregator]] = {
-    "max": MaxPool,
-    "mean": MeanPool,
-    "first": FirstPool,
-    "self-attention": SelfAttentionPool,
-    "intra-attention": IntraAttentionPool,
-    "dynamic-routing": DynamicRoutingPool,
-    "centrality": CentralityPool,
-}
+from perron.pooling import AGGREGATORS, Aggregator, Pooled
 
 
 def build_encoder(
-    settings: EncoderSettings, dim: int, pretrained: PretrainedConfig | None = None
+    settings: Any, dim: int, pretrained: PretrainedConfig | None = None
 ) -> Encoder:
     """Make the encoder for vectors of this width; other settings are its arguments.
 
@@ -91,7 +56,7 @@ def _pretrained_encoder(
     )
 
 
-def build_aggregator(settings: AggregatorSettings, dim: int) -> Aggregator:
+def build_aggregator(settings: Any, dim: int) -> Aggregator:
     """Make the aggregator for states of this width."""
     return AGGREGATORS[settings.name](dim, **settings.model_dump(exclude={"name"}))
 
@@ -174,9 +139,9 @@ class TextClassifier(Classifier):
 
         Args:
             ids: (B, N); or flat, (M), with lengths.
-            mask: (B, N), True on words, which come first in each row.
-            lengths: (B), the number of words of each text, for flat ids.
-            need_edges: return the word graph too, if the aggregator has one.
+            mask: True (or 1) on tokens, which come first in each row; (B, N).
+            lengths: (B), the number of tokens of each text, for flat ids.
+            need_edges: Return the word graph too, if the aggregator has one.
         """
         words = self.embedding(ids)
         states = self.encoder(words, mask, lengths=lengths)
@@ -214,11 +179,11 @@ class PairClassifier(Classifier):
         Args:
             ids: of the first texts (premises), (B, N); or flat, (M), with lengths.
             pair_ids: of the second texts (hypotheses), (B, N') or flat.
-            mask: (B, N), True on words, which come first in each row.
-            pair_mask: (B, N'), likewise.
-            lengths: (B), the number of words of each first text, for flat ids.
-            pair_lengths: (B), likewise of each second text.
-            need_edges: return both graphs too, if the aggregator has them.
+            mask: True (or 1) on tokens, which come first in each row; (B, N).
+            pair_mask: True (or 1) on the tokens of the second texts; (B, N').
+            lengths: (B), the number of tokens of each first text, for flat ids.
+            pair_lengths: (B), the number of tokens of each second text.
+            need_edges: Return both graphs too, if the aggregator has them.
         """
         first = self.pool(ids, mask, lengths, need_edges)
         second = self.pool(pair_ids, pair_mask, pair_lengths, need_edges)
@@ -276,8 +241,9 @@ class DocumentClassifier(Classifier):
             ids: (R, N), a row for each sentence, those of the first document first; or
                 flat, (M), with lengths; or padded twice, (B, S, N), which is the form
                 that `torch.compile(fullgraph=True)` and `torch.export` want.
-            mask: (R, N), or (B, S, N), True on words, which come first in each row. A
-                document padded twice ends with its last sentence that has words.
+            mask: True (or 1) on tokens, which come first in each row; (R, N), or
+                (B, S, N). A document padded twice ends with its last sentence that has
+                tokens.
             sentences: (B), the number of sentences of each document, R in all; not
                 for documents padded twice.
             lengths: (R), the number of words of each sentence, for flat ids.
@@ -304,6 +270,7 @@ class DocumentClassifier(Classifier):
     def _classify_padded(
         self, ids: Tensor, mask: Tensor, need_edges: bool
     ) -> Classified:
+        mask = bool_mask(mask)
         rows = mask.flatten(0, 1)  # a row for each sentence, padding too
         states = self.encoder(self.embedding(ids.flatten(0, 1)), rows)
         words = self.aggregator(states, rows, need_edges=need_edges)

@@ -1,6 +1,8 @@
 """What a model is made of, as settings that a recipe or a saved model can hold."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, partial, reduce
+from operator import or_
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,7 +16,9 @@ from pydantic import (
 )
 
 from perron.errors import SettingsError
-from perron.pooling.connectivity import check_options
+from perron.layers import ENCODERS, ClassifierHead, WordEmbedding
+from perron.pooling import AGGREGATORS
+from perron.registry import PLUGIN_ADVICE, Registry, load_plugins, settings_from
 
 
 class Settings(BaseModel):
@@ -27,53 +31,6 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class EmbeddingSettings(Settings):
-    """`WordEmbedding`; its width is that of the word vectors where there are some."""
-
-    dim: Count = 300
-    freeze: bool = False
-    dropout: Share = 0.0
-
-
-class BiLSTMSettings(Settings):
-    """`BiLSTMEncoder`."""
-
-    name: Literal["bilstm"] = "bilstm"
-    hidden: Count = 300
-    layers: Count = 1
-    dropout: Share = 0.0
-
-
-class CNNSettings(Settings):
-    """`CNNEncoder`."""
-
-    name: Literal["cnn"] = "cnn"
-    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)
-    filters: Count = 100
-
-
-class TransformerSettings(Settings):
-    """`TransformerEncoder`."""
-
-    name: Literal["transformer"] = "transformer"
-    hidden: Count = 256
-    layers: Count = 2
-    heads: Count = 4
-    dropout: Share = 0.1
-
-    @model_validator(mode="after")
-    def _fit(self) -> "TransformerSettings":
-        if self.hidden % self.heads or self.hidden % 2:
-            raise ValueError("hidden must be even and a multiple of heads")
-        return self
-
-
-class NoEncoderSettings(Settings):
-    """`NoEncoder`: pool the word vectors themselves."""
-
-    name: Literal["none"] = "none"
-
-
 class HuggingFaceSettings(Settings):
     """`HuggingFaceEncoder`; ``encoder = "hf:NAME"`` stands for it."""
 
@@ -81,75 +38,6 @@ class HuggingFaceSettings(Settings):
     model: str  # a folder, a name on the hub, or package:NAME
     freeze: bool = False  # its vectors of subwords too
     marks: bool = False  # pool the marks around a text too, such as [CLS]
-
-
-class MaxSettings(Settings):
-    """`MaxPool`."""
-
-    name: Literal["max"] = "max"
-
-
-class MeanSettings(Settings):
-    """`MeanPool`."""
-
-    name: Literal["mean"] = "mean"
-
-
-class FirstSettings(Settings):
-    """`FirstPool`."""
-
-    name: Literal["first"] = "first"
-
-
-class SelfAttentionSettings(Settings):
-    """`SelfAttentionPool`."""
-
-    name: Literal["self-attention"] = "self-attention"
-    queries: Count = 1
-    hidden: Count = 50
-
-
-class IntraAttentionSettings(Settings):
-    """`IntraAttentionPool`."""
-
-    name: Literal["intra-attention"] = "intra-attention"
-    hidden: Count = 50
-
-
-class DynamicRoutingSettings(Settings):
-    """`DynamicRoutingPool`."""
-
-    name: Literal["dynamic-routing"] = "dynamic-routing"
-    capsules: Count = 5
-    iterations: Count = 3
-    reverse: bool = False
-
-
-class CentralitySettings(Settings):
-    """`CentralityPool`."""
-
-    name: Literal["centrality"] = "centrality"
-    hidden: Count = 50
-    heads: Count = 1
-    connectivity: Literal["mlp", "bilinear", "query", "low_rank"] = "mlp"
-    rank: Count = 32
-    norm: Literal["sum", "l2"] = "sum"
-    activation: Literal["tanh", "relu"] = "tanh"
-    source_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    edge_dropout: Share = 0.0
-    values: Literal["states", "flow"] = "states"
-    reach: Annotated[int, Field(ge=0)] = 0
-
-    @model_validator(mode="after")
-    def _options_fit_the_graph(self) -> "CentralitySettings":
-        check_options(
-            self.connectivity,
-            self.source_scale,
-            self.edge_dropout,
-            self.values,
-            self.reach,
-        )
-        return self
 
 
 def named(value: Any) -> Any:
@@ -161,43 +49,34 @@ def named(value: Any) -> Any:
     return {"name": value}
 
 
-EncoderSettings = Annotated[
-    BiLSTMSettings
-    | CNNSettings
-    | TransformerSettings
-    | HuggingFaceSettings
-    | NoEncoderSettings,
-    Field(discriminator="name"),
-    BeforeValidator(named),
-]
-AggregatorSettings = Annotated[
-    MaxSettings
-    | MeanSettings
-    | FirstSettings
-    | SelfAttentionSettings
-    | IntraAttentionSettings
-    | DynamicRoutingSettings
-    | CentralitySettings,
-    Field(discriminator="name"),
-    BeforeValidator(named),
-]
-_AGGREGATOR: Any = TypeAdapter(AggregatorSettings)
-
-
 def read_aggregator(given: str | Mapping[str, Any]) -> Any:
-    """Return the `AggregatorSettings` for a name, or for a name and settings.
+    """Return the settings of an aggregator for its name, or for a table of settings.
 
     Raises:
-        SettingsError: there is no such aggregator, or it has no such setting.
+        SettingsError: There is no such aggregator, or it has no such setting.
     """
     try:
-        return _AGGREGATOR.validate_python(
-            given if isinstance(given, str) else dict(given)
-        )
+        return _read(AGGREGATORS, (), given)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in ("aggregator", *first["loc"]))
         raise SettingsError(f"{key}: {what_is_wrong(first)}") from error
+
+
+def _read(registry: Registry[Any], others: tuple[type, ...], given: Any) -> Any:
+    """Check the settings of a component; those of plugins are known as well."""
+    table = named(given)
+    if isinstance(table, Mapping):
+        table = dict(table)
+        if table.get("name") not in registry:
+            load_plugins()
+    return _adapter(tuple(registry.values()), others).validate_python(table)
+
+
+@cache
+def _adapter(components: tuple[type, ...], others: tuple[type, ...]) -> Any:
+    kinds: Any = reduce(or_, [*map(settings_from, components), *others])
+    return TypeAdapter(Annotated[kinds, Field(discriminator="name")])
 
 
 def what_is_wrong(problem: Any) -> str:
@@ -209,32 +88,43 @@ def what_is_wrong(problem: Any) -> str:
     if problem["type"] != "union_tag_invalid":
         return str(problem["msg"]).removeprefix("Value error, ")
     known = problem["ctx"]["expected_tags"]
-    hint = "; a model of transformers is hf:NAME" if "'hf'" in known else ""
-    return f"there is no {problem['ctx']['tag']!r}; there are {known}{hint}"
+    hint = "A model of transformers is hf:NAME. " if "'hf'" in known else ""
+    tag = problem["ctx"]["tag"]
+    return f"must be one of {known}, got {tag!r}. {hint}{PLUGIN_ADVICE}"
 
+
+def _or_none(read: Callable[[Any], Any], given: Any) -> Any:
+    return None if given is None else read(given)
+
+
+_read_encoder = partial(_read, ENCODERS, (HuggingFaceSettings,))
+_read_aggregator = partial(_read, AGGREGATORS, ())
+EncoderSettings = Annotated[Any, BeforeValidator(_read_encoder)]
+AggregatorSettings = Annotated[Any, BeforeValidator(_read_aggregator)]
+MaybeEncoder = Annotated[Any, BeforeValidator(partial(_or_none, _read_encoder))]
+MaybeAggregator = Annotated[Any, BeforeValidator(partial(_or_none, _read_aggregator))]
+
+# What the data decide is not a setting: the size of the vocabulary, the classes.
+EmbeddingSettings = settings_from(WordEmbedding, vocabulary=1)
+HeadSettings = settings_from(ClassifierHead, dim=1, classes=1)
 
 Kind = Literal["text", "document", "pair"]
-
-
-class HeadSettings(Settings):
-    """`ClassifierHead`."""
-
-    hidden: Count = 300
-    dropout: Share = 0.0
 
 
 class ModelSettings(Settings):
     """A model, but for what the data decide: vocabulary and classes."""
 
     kind: Kind = "text"
-    embedding: EmbeddingSettings = EmbeddingSettings()
-    encoder: EncoderSettings = BiLSTMSettings()
-    aggregator: AggregatorSettings = CentralitySettings()
+    embedding: Annotated[Any, BeforeValidator(EmbeddingSettings.model_validate)] = (
+        EmbeddingSettings()
+    )
+    encoder: EncoderSettings = _read_encoder("bilstm")
+    aggregator: AggregatorSettings = _read_aggregator("centrality")
     # Documents only: the same again over the vectors of sentences; as for words if
     # not given.
-    sentence_encoder: EncoderSettings | None = None
-    sentence_aggregator: AggregatorSettings | None = None
-    head: HeadSettings = HeadSettings()
+    sentence_encoder: MaybeEncoder = None
+    sentence_aggregator: MaybeAggregator = None
+    head: Annotated[Any, BeforeValidator(HeadSettings.model_validate)] = HeadSettings()
 
     @model_validator(mode="after")
     def _sentences_are_of_documents(self) -> "ModelSettings":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from perron.errors import DataError
 from perron.files import make_folder, write_whole
 from perron.migrations import migrate, stamp
-from perron.models.config import ModelConfig
+from perron.models.config import ModelConfig, what_is_wrong
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -38,7 +38,7 @@ def read_config(folder: Path) -> ModelConfig:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in ("model", *first["loc"]))
-        raise DataError(f"{key}: {first['msg']}", folder / CONFIG) from error
+        raise DataError(f"{key}: {what_is_wrong(first)}", folder / CONFIG) from error
 
 
 def _read_json(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,12 @@
 """Aggregators: states and a mask in, one vector a text out."""
 
-from perron.pooling.base import Aggregator, Pooled
+from perron.pooling.base import (
+    AGGREGATORS,
+    Aggregator,
+    Pooled,
+    project,
+    weighted_sum,
+)
 from perron.pooling.basic import (
     FirstPool,
     IntraAttentionPool,
@@ -9,12 +15,17 @@ from perron.pooling.basic import (
     SelfAttentionPool,
 )
 from perron.pooling.centrality import CentralityPool, PowerSettings
+from perron.pooling.connectivity import CONNECTIVITIES, Connectivity
 from perron.pooling.graph import GraphCentralityPool
 from perron.pooling.routing import DynamicRoutingPool
+from perron.pooling.words import Words
 
 __all__ = [
+    "AGGREGATORS",
+    "CONNECTIVITIES",
     "Aggregator",
     "CentralityPool",
+    "Connectivity",
     "DynamicRoutingPool",
     "FirstPool",
     "GraphCentralityPool",
@@ -24,4 +35,7 @@ __all__ = [
     "Pooled",
     "PowerSettings",
     "SelfAttentionPool",
+    "Words",
+    "project",
+    "weighted_sum",
 ]

@@ -3,14 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from perron.arguments import Device, bool_mask, check_at_least
 from perron.pooling.words import PackedWords, PaddedWords, Words, is_packable, pack
+from perron.registry import Registry
 from perron.solver import SolverInfo
 
 
@@ -74,23 +76,61 @@ class Pooled(NamedTuple):
     head_edges: Float[Tensor, "b h n n"] | None = None
 
 
-class Aggregator(nn.Module, ABC):
-    """Pools the states of a text's words into one vector.
+AGGREGATORS: Registry[type["Aggregator"]] = Registry("aggregator")
 
-    `forward` keeps the promises that all aggregators share: the inputs are left alone;
-    what lies under the padding is never read; a text with no words gets a zero vector,
-    zero weights and zero gradient; half precision is pooled in float32. What is left
-    for a subclass is `aggregate`, and to set `out_dim`.
+
+class Aggregator(nn.Module, ABC):
+    """Pools the states of a text's tokens into one vector.
+
+    `forward` keeps the promises that all aggregators share. The inputs are left alone.
+    What lies under the padding is never read. A text with no tokens gets a zero vector,
+    zero weights and zero gradient. Half precision is pooled in float32.
+
+    A subclass writes `aggregate`, and sets ``out_dim`` if it is not ``dim``. With a
+    ``recipe_name`` of its own it can be named in recipes as soon as its module is
+    imported, and its settings are the arguments of its constructor. Each of them needs
+    an annotation, and a default if it may be left out.
+
+    Attributes:
+        recipe_name: Name in recipes; None for a class that recipes cannot name.
+        has_weights: Whether `aggregate` returns the weights of the tokens.
+        has_graph: Whether `aggregate` returns edges if ``need_edges`` is True.
+        heads_option: The option that is the number of weightings, if there is one.
+        dim: Width of the states; None for any width.
+        out_dim: Width of a text's vector; not set if ``dim`` is None.
     """
 
+    recipe_name: ClassVar[str | None] = None
+    has_weights: ClassVar[bool] = True
+    has_graph: ClassVar[bool] = False
+    heads_option: ClassVar[str | None] = None
+    dim: int | None
     out_dim: int
 
-    def __init__(self, dim: int) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__dict__.get("recipe_name") is not None:
+            AGGREGATORS.register(cls.__dict__["recipe_name"], cls)
+
+    def __init__(
+        self,
+        dim: int | None = None,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Set up an aggregator without parameters.
+
+        Args:
+            dim: Width of the states. Defaults to any width.
+            device: Device of the parameters, if there are any.
+            dtype: Data type of the parameters, if there are any.
+        """
         super().__init__()
-        if dim < 1:
-            raise ValueError(f"dim must be at least 1, but came as {dim}")
         self.dim = dim
-        self.out_dim = dim
+        if dim is not None:
+            check_at_least(1, dim=dim)
+            self.out_dim = dim
 
     def forward(
         self,
@@ -104,24 +144,65 @@ class Aggregator(nn.Module, ABC):
         """Pool each text.
 
         Args:
-            states: (B, N, D) with D = ``dim``; or flat, (M, D), the words of all texts
+            states: (B, N, D) with D = ``dim``; or flat, (M, D), the tokens of all texts
                 one after the other, with ``lengths`` or ``offsets``.
-            mask: (B, N), True on words, any pattern; every word if not given.
-            lengths: (B), the number of words of each text, for flat states. These work
-                in eager mode; `torch.compile(fullgraph=True)` wants padded ones.
+            mask: True (or 1) on tokens, False (or 0) on padding; (B, N), any pattern.
+                Defaults to no padding.
+            lengths: (B), the number of tokens of each text, for flat states. These work
+                in eager mode; `torch.compile(fullgraph=True)` needs padded states.
             offsets: (B + 1), where each text begins and the last one ends, instead of
-                lengths: 0 … M.
-            need_edges: return the word graph too, if this aggregator has one.
+                lengths: 0 … M. Other libraries call them ``ptr`` or ``cu_seqlens``.
+            need_edges: Return the word graph too, if this aggregator has one.
         """
         batch = check_batch(self.dim, states, mask, lengths, offsets)
-        return run(lambda words: self.aggregate(words, need_edges), batch)
+        pooled = run(lambda words: self.aggregate(words, need_edges), batch)
+        if (pooled.weights is None) == self.has_weights:
+            given = "no weights" if self.has_weights else "weights"
+            raise TypeError(
+                f"{type(self).__name__}.has_weights must be {not self.has_weights}, as "
+                f"aggregate returns {given}"
+            )
+        return pooled
 
     @abstractmethod
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        """Pool words whose states are float32 or float64, as `run` wants it."""
+        """Pool words whose states are float32 or float64.
+
+        Args:
+            words: The states, and sums over each text.
+            need_edges: Whether the caller wants ``head_edges``.
+
+        Returns:
+            ``vector``; of the weights only ``head_weights``, (…, H) as in `Words`; of
+            the edges only ``head_edges``, (B, H, N, N). `weighted_sum` makes it from
+            weights.
+        """
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew; here there are none."""
+        """Initialize all parameters again, as the constructor did."""
+        reset_children(self)
+
+    def extra_repr(self) -> str:
+        return "" if self.dim is None else f"{self.dim}"
+
+
+def reset_children(module: nn.Module) -> None:
+    """Call ``reset_parameters`` of the modules inside, at whatever depth they have it.
+
+    Raises:
+        TypeError: A module has parameters and no ``reset_parameters``.
+    """
+    if next(module.parameters(recurse=False), None) is not None:
+        raise TypeError(
+            f"{type(module).__name__} must define reset_parameters, as it has "
+            "parameters of its own"
+        )
+    for child in module.children():
+        reset = getattr(child, "reset_parameters", None)
+        if reset is None:
+            reset_children(child)
+        else:
+            reset()
 
 
 class Batch(NamedTuple):
@@ -133,7 +214,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(
-    dim: int,
+    dim: int | None,
     states: Tensor,
     mask: Tensor | None,
     lengths: Tensor | Sequence[int] | None,
@@ -144,8 +225,10 @@ def check_batch(
         if given is not None and not isinstance(given, Tensor):
             raise ValueError(f"{name} must be a tensor, but came as {type(given)}")
     flat = lengths is not None or offsets is not None
-    shape = f"(M, {dim})" if flat else f"(B, N, {dim})"
-    if states.ndim != (2 if flat else 3) or states.shape[-1] != dim:
+    width = "D" if dim is None else dim
+    shape = f"(M, {width})" if flat else f"(B, N, {width})"
+    wrong = dim is not None and states.shape[-1] != dim
+    if states.ndim != (2 if flat else 3) or wrong:
         advice = ""
         if states.ndim == 2 and not flat:
             advice = "; flat states need lengths or offsets"
@@ -166,11 +249,6 @@ def check_batch(
 def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return states.new_ones(states.shape[:2], dtype=torch.bool)
-    if mask.dtype != torch.bool:
-        raise ValueError(
-            f"mask must be bool, True on words, but came as {mask.dtype}; "
-            "attention masks of 0 and 1 become one with .bool()"
-        )
     if mask.shape != states.shape[:2]:
         raise ValueError(
             f"mask must have shape {tuple(states.shape[:2])} to fit states of "
@@ -178,7 +256,7 @@ def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
         )
     if mask.device != states.device:
         raise ValueError(f"mask is on {mask.device}, but states are on {states.device}")
-    return mask
+    return bool_mask(mask)
 
 
 def run(aggregate: Callable[[Words], Pooled], batch: Batch) -> Pooled:

@@ -1,7 +1,9 @@
 """Max, mean, first-token, self-attention and intra-attention pooling."""
 
+import torch
 from torch import nn
 
+from perron.arguments import Device, check_at_least
 from perron.pooling.base import Aggregator, Pooled, project, weighted_sum
 from perron.pooling.words import Words
 
@@ -9,21 +11,20 @@ from perron.pooling.words import Words
 class MaxPool(Aggregator):
     """Take the largest value of each coordinate:  h̄_d = max_i h_id."""
 
+    recipe_name = "max"
+    has_weights = False
+
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         return Pooled(words.largest())
-
-    def extra_repr(self) -> str:
-        return f"{self.dim}"
 
 
 class MeanPool(Aggregator):
     """Give every word the same weight:  α_i = 1/n."""
 
+    recipe_name = "mean"
+
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         return weighted_sum(words.mean_weights(), words)
-
-    def extra_repr(self) -> str:
-        return f"{self.dim}"
 
 
 class FirstPool(Aggregator):
@@ -32,14 +33,13 @@ class FirstPool(Aggregator):
     For encoders that were pretrained to gather a text in its first mark, ``[CLS]``.
     """
 
+    recipe_name = "first"
+
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         # Padding may lie before the first word, so that it is not always at place 0.
         first = words.mask & (words.mask.long().cumsum(1) == 1)  # (B, N)
         weights = first.unsqueeze(-1).to(words.states.dtype)
         return weighted_sum(words.packed(weights), words)
-
-    def extra_repr(self) -> str:
-        return f"{self.dim}"
 
 
 class SelfAttentionPool(Aggregator):
@@ -51,21 +51,34 @@ class SelfAttentionPool(Aggregator):
     structured self-attention of Lin et al., 2017).
     """
 
-    def __init__(self, dim: int, queries: int = 1, hidden: int = 50) -> None:
+    recipe_name = "self-attention"
+    heads_option = "queries"
+
+    def __init__(
+        self,
+        dim: int,
+        queries: int = 1,
+        hidden: int = 50,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Set up both layers.
+
+        Args:
+            dim: Width of the states.
+            queries: Number of weightings.
+            hidden: Width of the hidden layer.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
+        """
         super().__init__(dim)
-        if queries < 1:
-            raise ValueError(f"queries must be at least 1, but came as {queries}")
-        if hidden < 1:
-            raise ValueError(f"hidden must be at least 1, but came as {hidden}")
+        check_at_least(1, queries=queries, hidden=hidden)
         self.queries = queries
         self.hidden = hidden
         self.out_dim = dim * queries
-        self.key = nn.Linear(dim, hidden)
-        self.query = nn.Linear(hidden, queries, bias=False)
-
-    def reset_parameters(self) -> None:
-        self.key.reset_parameters()
-        self.query.reset_parameters()
+        self.key = nn.Linear(dim, hidden, device=device, dtype=dtype)
+        self.query = nn.Linear(hidden, queries, bias=False, device=device, dtype=dtype)
 
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         scores = project(self.query, project(self.key, words.states).tanh())
@@ -81,19 +94,30 @@ class IntraAttentionPool(Aggregator):
     α = softmax_i wᵀ tanh(W h_i + V m),    m = mean_i h_i
     """
 
-    def __init__(self, dim: int, hidden: int = 50) -> None:
-        super().__init__(dim)
-        if hidden < 1:
-            raise ValueError(f"hidden must be at least 1, but came as {hidden}")
-        self.hidden = hidden
-        self.word = nn.Linear(dim, hidden)
-        self.mean = nn.Linear(dim, hidden, bias=False)
-        self.score = nn.Linear(hidden, 1, bias=False)
+    recipe_name = "intra-attention"
 
-    def reset_parameters(self) -> None:
-        self.word.reset_parameters()
-        self.mean.reset_parameters()
-        self.score.reset_parameters()
+    def __init__(
+        self,
+        dim: int,
+        hidden: int = 50,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Set up the layers.
+
+        Args:
+            dim: Width of the states.
+            hidden: Width of the hidden layer.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
+        """
+        super().__init__(dim)
+        check_at_least(1, hidden=hidden)
+        self.hidden = hidden
+        self.word = nn.Linear(dim, hidden, device=device, dtype=dtype)
+        self.mean = nn.Linear(dim, hidden, bias=False, device=device, dtype=dtype)
+        self.score = nn.Linear(hidden, 1, bias=False, device=device, dtype=dtype)
 
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         mean = words.weigh(words.mean_weights()).squeeze(1)  # (B, D)

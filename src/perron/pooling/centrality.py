@@ -1,27 +1,26 @@
 """Centrality attention: each word is weighted by its eigenvector centrality."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from perron.arguments import Device, check_at_least, check_choice, check_share
 from perron.pooling.base import Aggregator, Pooled, project_both, weighted_sum
 from perron.pooling.connectivity import (
     Activation,
-    BilinearConnectivity,
-    Connectivity,
     DistanceBias,
-    LowRankConnectivity,
-    MLPConnectivity,
-    QueryConnectivity,
-    check_activation,
-    check_options,
+    build_connectivity,
+    mask_scores,
     weaken_some,
 )
-from perron.pooling.pair_scores import column_softmax
+from perron.pooling.pair_scores import ACTIVATIONS, column_softmax
 from perron.pooling.words import Words
+from perron.registry import options_of
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
 from perron.solver.checks import check_norm
 from perron.solver.power import check_settings
@@ -40,10 +39,12 @@ class FlowValues(nn.Module):
     by all heads.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(
+        self, dim: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
-        self.own = nn.Linear(dim, dim)  # U
-        self.source = nn.Linear(dim, dim, bias=False)  # V
+        self.own = nn.Linear(dim, dim, device=device, dtype=dtype)  # U
+        self.source = nn.Linear(dim, dim, bias=False, device=device, dtype=dtype)  # V
 
     def reset_parameters(self) -> None:
         self.own.reset_parameters()
@@ -70,9 +71,6 @@ class FlowValues(nn.Module):
         return (weights.unsqueeze(-2) @ values).squeeze(-2).flatten(1)
 
 
-ConnectivityName = Literal["mlp", "bilinear", "query", "low_rank"]
-
-
 @dataclass(frozen=True)
 class PowerSettings:
     """How `CentralityPool` uses the paper's power method; see `power_method`."""
@@ -84,6 +82,33 @@ class PowerSettings:
 
     def __post_init__(self) -> None:
         check_settings(self.tol, self.max_steps, self.gradient, self.grad_steps)
+
+
+def read_solver(
+    given: str | Mapping[str, Any] | PowerSettings,
+) -> Literal["direct"] | PowerSettings:
+    """Return the solver for its name, or for a table of its settings.
+
+    ``"power"`` is the power method with its defaults, ``{"max_steps": 50}`` and
+    ``{"name": "power", "max_steps": 50}`` the same with settings.
+    """
+    if isinstance(given, PowerSettings):
+        return given
+    options = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = options.pop("name", "power")
+    if name not in ("direct", "power"):
+        raise ValueError(
+            'solver must be "direct", "power", a table of the settings of the power '
+            f"method, or PowerSettings(...), got {given!r}."
+        )
+    known = [field.name for field in fields(PowerSettings)] if name == "power" else []
+    for option in options:
+        if option not in known:
+            raise ValueError(
+                f"solver has no option {option!r}. Options of {name!r}: "
+                f"{', '.join(known) or 'none'}."
+            )
+    return "direct" if name == "direct" else PowerSettings(**options)
 
 
 class CentralityPool(Aggregator):
@@ -101,13 +126,17 @@ class CentralityPool(Aggregator):
     came from, h̄ = Σ_i α_i tanh(U h_i + V m_i) with m_i = Σ_j A_ij α_j h_j / α_i.
     """
 
+    recipe_name = "centrality"
+    has_graph = True
+    heads_option = "heads"
+
     def __init__(
         self,
         dim: int,
         hidden: int = 50,
         heads: int = 1,
-        connectivity: ConnectivityName = "mlp",
-        solver: Literal["direct"] | PowerSettings = "direct",
+        connectivity: str | Mapping[str, Any] | nn.Module = "mlp",
+        solver: str | Mapping[str, Any] | PowerSettings = "direct",
         norm: Norm = "sum",
         activation: Activation = "tanh",
         rank: int = 32,
@@ -115,49 +144,56 @@ class CentralityPool(Aggregator):
         edge_dropout: float = 0.0,
         values: Literal["states", "flow"] = "states",
         reach: int = 0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up the graph and its solver.
 
         Args:
-            dim: width of the states.
-            hidden: units of the network that scores a pair, in each head (shared by
+            dim: Width of the states.
+            hidden: Units of the network that scores a pair, in each head (shared by
                 all heads if connectivity is ``"query"`` or ``"low_rank"``).
-            heads: how many graphs.
-            connectivity: ``"mlp"``, the paper's; ``"bilinear"``, a scaled dot product;
-                ``"query"``, which makes this self-attention; ``"low_rank"``, whose time
-                and memory grow with the words and not with the pairs of words.
-            solver: ``"direct"``, exact; or settings of the paper's power method.
-            norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
+            heads: Number of graphs.
+            connectivity: How pairs are scored. ``"mlp"`` is the paper's network,
+                ``"bilinear"`` a scaled dot product. ``"query"`` makes this
+                self-attention. The time and memory of ``"low_rank"`` grow with the
+                words and not with the pairs of words. Also the name of a `Connectivity`
+                of your own, a table with its name and its options, or a module that
+                returns scores (B, H, N, N) for `Words`.
+            solver: ``"direct"``, which is exact; ``"power"``, the paper's power method;
+                or its settings, as `PowerSettings` or as a table.
+            norm: ``"sum"`` for weights that sum to one, ``"l2"`` for unit length.
             activation: ``"tanh"`` or ``"relu"``, of the network that scores a pair;
                 ``"bilinear"`` has none.
-            rank: of the graph, if connectivity is ``"low_rank"``.
-            source_scale: what the initial weights of the layer that sees the source j
-                of an edge are multiplied with; ``"query"`` has no such layer.
-            edge_dropout: probability with which, in training, an edge is weakened to a
+            rank: Rank of the graph if connectivity is ``"low_rank"``.
+            source_scale: Factor on the initial weights of the layer that sees the
+                source j of an edge; ``"query"`` has no such layer.
+            edge_dropout: Probability with which, in training, an edge is weakened to a
                 hundredth; not for ``"low_rank"``.
             values: ``"states"``, or ``"flow"`` for what the class says of it; not for
                 ``"low_rank"``.
-            reach: up to so many places apart, each distance and direction between two
+            reach: Up to this many places apart, each distance and direction between two
                 words has a learned share in the score of their edge; farther ones
-                share the last. 0: the graph does not know the order of words. Not for
+                share the last. At 0 the graph does not know the order of words. Not for
                 ``"low_rank"``.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__(dim)
-        if hidden < 1 or heads < 1 or rank < 1:
-            raise ValueError(
-                "hidden, heads and rank must be at least 1, but came as "
-                f"{hidden}, {heads} and {rank}"
-            )
-        if solver != "direct" and not isinstance(solver, PowerSettings):
-            raise ValueError(
-                f'solver must be "direct" or PowerSettings(...), but came as {solver!r}'
-            )
-        check_activation(activation)
+        check_at_least(1, hidden=hidden, heads=heads, rank=rank)
+        check_at_least(0, reach=reach)
+        check_share(edge_dropout=edge_dropout)
+        check_choice(ACTIVATIONS, activation=activation)
+        check_choice(("states", "flow"), values=values)
         check_norm(norm)
-        check_options(connectivity, source_scale, edge_dropout, values, reach)
+        if not 0 < source_scale < math.inf:
+            raise ValueError(
+                f"source_scale must be positive and finite, got {source_scale}."
+            )
         self.hidden = hidden
         self.heads = heads
-        self.solver = solver
+        self.solver = read_solver(solver)
         self.norm = norm
         self.activation = activation
         self.rank = rank
@@ -166,39 +202,55 @@ class CentralityPool(Aggregator):
         self.values = values
         self.reach = reach
         self.out_dim = dim * heads
-        self.connectivity_name = connectivity
-        self.connectivity = self._build(connectivity)
-        self.distance = DistanceBias(heads, reach) if reach > 0 else None
-        self.flow = FlowValues(dim) if values == "flow" else None
+        shared = {
+            "heads": heads,
+            "hidden": hidden,
+            "activation": activation,
+            "rank": rank,
+            "source_scale": source_scale,
+        }
+        self.connectivity = build_connectivity(connectivity, dim, shared, device, dtype)
+        self.connectivity_name = _name(connectivity)
+        self._check_connectivity(isinstance(connectivity, nn.Module))
+        factory: Any = {"device": device, "dtype": dtype}
+        self.distance = DistanceBias(heads, reach, **factory) if reach > 0 else None
+        self.flow = FlowValues(dim, **factory) if values == "flow" else None
 
-    def _build(self, name: str) -> Connectivity | LowRankConnectivity:
-        sizes = self.dim, self.hidden, self.heads
-        if name == "mlp":
-            return MLPConnectivity(*sizes, self.activation, self.source_scale)
-        if name == "bilinear":
-            return BilinearConnectivity(*sizes, self.source_scale)
-        if name == "query":
-            return QueryConnectivity(*sizes, self.activation)
-        if name == "low_rank":
-            return LowRankConnectivity(
-                *sizes, self.activation, self.rank, self.source_scale
+    def _check_connectivity(self, is_given: bool) -> None:
+        """Refuse options that would be without effect on this connectivity."""
+        module, name = self.connectivity, self.connectivity_name
+        used = () if is_given else options_of(type(module))
+        heads = getattr(
+            module, "heads", self.heads if is_given or "heads" in used else 1
+        )
+        if heads != self.heads:
+            raise ValueError(
+                f"heads must be {heads}, as in connectivity {name!r}, got {self.heads}."
             )
-        options = ", ".join(f'"{option}"' for option in get_args(ConnectivityName))
-        raise ValueError(f"connectivity must be one of {options}, but came as {name!r}")
-
-    def reset_parameters(self) -> None:
-        self.connectivity.reset_parameters()
-        for part in (self.distance, self.flow):
-            if part is not None:
-                part.reset_parameters()
+        if "source_scale" not in used and self.source_scale != 1:
+            raise ValueError(
+                f"source_scale must be 1 if connectivity is {name!r}, which does not "
+                f"have it, got {self.source_scale}."
+            )
+        if not getattr(module, "is_factored", False):
+            return
+        for option, default in (
+            ("edge_dropout", 0),
+            ("values", "states"),
+            ("reach", 0),
+        ):
+            value = getattr(self, option)
+            if value != default:
+                raise ValueError(
+                    f"{option} must be {default!r} if connectivity is {name!r}, which "
+                    f"has no matrix of edges, got {value!r}."
+                )
 
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        if isinstance(self.connectivity, LowRankConnectivity):
-            return self._aggregate_topics(self.connectivity, words, need_edges)
+        if getattr(self.connectivity, "is_factored", False):
+            return self._aggregate_factored(words, need_edges)
         mask = words.mask.unsqueeze(1)
-        scores = self.connectivity(words)
-        if self.distance is not None:
-            scores = self.distance(scores, words.mask)
+        scores = self._scores(words)
         edges = column_softmax(scores, words.mask)  # (B, H, N, N)
         if self.training and self.edge_dropout > 0:
             edges = weaken_some(edges, words.mask, self.edge_dropout)
@@ -213,10 +265,23 @@ class CentralityPool(Aggregator):
             return pooled
         return pooled._replace(head_edges=edges.masked_fill(~mask.unsqueeze(-2), 0))
 
-    def _aggregate_topics(
-        self, connectivity: LowRankConnectivity, words: Words, need_edges: bool
-    ) -> Pooled:
-        topics = connectivity(words)
+    def _scores(self, words: Words) -> Float[Tensor, "b h n n"]:
+        scores: Tensor = self.connectivity(words)
+        texts, n = words.mask.shape
+        expected = (texts, self.heads, n, n)
+        if not torch.compiler.is_compiling() and scores.shape != expected:
+            raise ValueError(
+                f"connectivity must return scores of shape (B, H, N, N) = {expected}, "
+                f"got {tuple(scores.shape)} from {self.connectivity_name!r}."
+            )
+        masked = getattr(self.connectivity, "masks_scores", False)
+        if self.distance is not None:
+            scores, masked = self.distance(scores, words.mask), False
+        return scores if masked else mask_scores(scores, words.mask)
+
+    def _aggregate_factored(self, words: Words, need_edges: bool) -> Pooled:
+        connectivity: Any = self.connectivity
+        topics = connectivity.factors(words)
         gamma, info = self._solve(connectivity.chain(topics, words), None, "sum")
         weights = connectivity.weights(topics, gamma, words)
         if self.norm == "l2":
@@ -246,13 +311,20 @@ class CentralityPool(Aggregator):
         return stationary(edges, mask, norm=norm), None
 
     def extra_repr(self) -> str:
-        told = f", rank={self.rank}" if self.connectivity_name == "low_rank" else ""
-        usual = {"source_scale": 1, "edge_dropout": 0, "values": "states", "reach": 0}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                told += f", {name}={getattr(self, name)!r}"
+        shown = f", rank={self.rank}" if hasattr(self.connectivity, "rank") else ""
+        defaults = options_of(CentralityPool)
+        for name in ("source_scale", "edge_dropout", "values", "reach"):
+            value = getattr(self, name)
+            if value != defaults[name].default:
+                shown += f", {name}={value!r}"
         return (
             f"{self.dim}, hidden={self.hidden}, heads={self.heads}, "
             f"connectivity={self.connectivity_name!r}, solver={self.solver!r}, "
-            f"norm={self.norm!r}, activation={self.activation!r}{told}"
+            f"norm={self.norm!r}, activation={self.activation!r}{shown}"
         )
+
+
+def _name(connectivity: str | Mapping[str, Any] | nn.Module) -> str:
+    if isinstance(connectivity, nn.Module):
+        return type(connectivity).__name__
+    return connectivity if isinstance(connectivity, str) else str(connectivity["name"])

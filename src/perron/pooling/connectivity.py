@@ -2,101 +2,141 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perron.pooling.base import project, project_both
+from perron.arguments import Device, check_choice
+from perron.pooling.base import project, project_both, reset_children
 from perron.pooling.pair_scores import ACTIVATIONS, pair_scores
 from perron.pooling.words import Words
-
-VALUES = ("states", "flow")
-
-
-def check_activation(activation: str) -> None:
-    """Refuse an activation that is not offered."""
-    if activation not in ACTIVATIONS:
-        options = " or ".join(f'"{name}"' for name in ACTIVATIONS)
-        raise ValueError(f"activation must be {options}, but came as {activation!r}")
-
-
-def check_options(
-    connectivity: str,
-    source_scale: float,
-    edge_dropout: float,
-    values: str,
-    reach: int,
-) -> None:
-    """Refuse options of `CentralityPool` that are wrong or that change nothing."""
-    if not 0 < source_scale < math.inf:
-        raise ValueError(
-            f"source_scale must be positive and finite, but came as {source_scale}"
-        )
-    if not 0 <= edge_dropout < 1:
-        raise ValueError(
-            f"edge_dropout must be at least 0 and below 1, but came as {edge_dropout}"
-        )
-    if reach < 0:
-        raise ValueError(f"reach must be at least 0, but came as {reach}")
-    if values not in VALUES:
-        options = " or ".join(f'"{name}"' for name in VALUES)
-        raise ValueError(f"values must be {options}, but came as {values!r}")
-    if connectivity == "query" and source_scale != 1:
-        raise ValueError(
-            'source_scale must be 1 if connectivity is "query", whose edges do not '
-            f"depend on where they come from, but came as {source_scale}"
-        )
-    if connectivity != "low_rank":
-        return
-    for name, value, usual in (
-        ("edge_dropout", edge_dropout, 0),
-        ("values", values, "states"),
-        ("reach", reach, 0),
-    ):
-        if value != usual:
-            raise ValueError(
-                f'{name} must be {usual!r} if connectivity is "low_rank", which has no '
-                f"matrix of edges, but came as {value!r}"
-            )
-
+from perron.registry import Registry, options_of
 
 Activation = Literal["tanh", "relu"]
+CONNECTIVITIES: Registry[type["Connectivity"]] = Registry("connectivity")
 
 _WEAK = 0.01  # what is left of an edge that is dropped
 
 
 class Connectivity(nn.Module, ABC):
-    """Scores s_ij of the edge from word j to word i, for each of several heads."""
+    """Scores s_ij of the edge from word j to word i, for each of several heads.
+
+    A subclass writes `forward`. With a ``recipe_name`` of its own,
+    ``CentralityPool(dim, connectivity=recipe_name)`` builds it: its constructor takes
+    ``dim``, and by name those of the pool's options that it uses, which are ``heads``,
+    ``hidden``, ``activation``, ``rank`` and ``source_scale``, and ``device`` and
+    ``dtype``. All its other arguments are options of its own, which are given as
+    ``connectivity={"name": recipe_name, option: value}``.
+
+    Attributes:
+        recipe_name: Name in recipes; None for a class that recipes cannot name.
+        masks_scores: Whether `forward` returns the lowest number of the dtype where i
+            is not a word. Otherwise the pool does that.
+        is_factored: Whether the graph is a product of two thin matrices that `factors`
+            returns, as in `LowRankConnectivity`. The pool then never builds the edges.
+    """
+
+    recipe_name: ClassVar[str | None] = None
+    masks_scores: ClassVar[bool] = False
+    is_factored: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__dict__.get("recipe_name") is not None:
+            CONNECTIVITIES.register(cls.__dict__["recipe_name"], cls)
 
     @abstractmethod
     def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
-        """Score the pairs of words; the lowest number where i is not one."""
+        """Score the pairs of words.
 
-    @abstractmethod
-    def reset_parameters(self) -> None: ...
+        Whatever acts on one word at a time acts on the last axis of ``words.states``.
+        ``words.padded`` then brings the result to (B, N, …), zero where there is no
+        word. The scores must be finite everywhere.
+        """
+
+    def reset_parameters(self) -> None:
+        """Initialize all parameters again, as the constructor did."""
+        reset_children(self)
+
+
+def build_connectivity(
+    given: str | Mapping[str, Any] | nn.Module,
+    dim: int,
+    shared: Mapping[str, Any],
+    device: Device = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Module:
+    """Return the module that scores pairs.
+
+    Args:
+        given: The name of a connectivity, its name and own options, or the module.
+        dim: Width of the states.
+        shared: Options of the pool, for a connectivity that has them too.
+        device: Device of the parameters.
+        dtype: Data type of the parameters.
+    """
+    if isinstance(given, nn.Module):
+        return given
+    own = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = own.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError(
+            "connectivity must be a name, a table with a name and options, or a "
+            f"module, got {given!r}. The names are {CONNECTIVITIES.options()}."
+        )
+    kind = CONNECTIVITIES[name]
+    options = options_of(kind)
+    for key in own:
+        if key in shared:
+            raise ValueError(
+                f"connectivity must not contain {key}, got {own[key]!r}. It is an "
+                "option of CentralityPool itself."
+            )
+        if key not in options:
+            known = ", ".join(option for option in options if option not in shared)
+            raise ValueError(
+                f"connectivity has no option {key!r}. Options of {name!r}: "
+                f"{known or 'none'}."
+            )
+    own |= {key: value for key, value in shared.items() if key in options}
+    factory = {"device": device, "dtype": dtype}
+    if factory.keys() <= signature(kind.__init__).parameters.keys():
+        return kind(dim, **own, **factory)
+    return kind(dim, **own).to(device=device, dtype=dtype)
 
 
 class MLPConnectivity(Connectivity):
     """The paper's network on a pair:  s_ij = w₂ᵀ act(W_a h_i + W_b h_j + b)."""
 
+    recipe_name = "mlp"
+    masks_scores = True
+
     def __init__(
         self,
         dim: int,
-        hidden: int,
-        heads: int,
-        activation: str,
+        hidden: int = 50,
+        heads: int = 1,
+        activation: Activation = "tanh",
         source_scale: float = 1.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_choice(ACTIVATIONS, activation=activation)
         self.heads = heads
         self.activation = activation
         self.source_scale = source_scale
-        self.target = nn.Linear(dim, heads * hidden)
-        self.source = nn.Linear(dim, heads * hidden, bias=False)
-        self.score = nn.Parameter(torch.empty(heads, hidden))
+        width = heads * hidden
+        self.target = nn.Linear(dim, width, device=device, dtype=dtype)
+        self.source = nn.Linear(dim, width, bias=False, device=device, dtype=dtype)
+        score = torch.empty(heads, hidden, device=device, dtype=dtype)
+        self.score = nn.Parameter(score)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -119,19 +159,28 @@ class BilinearConnectivity(Connectivity):
     A bias on the side of i would add the same to a whole column, which softmax removes.
     """
 
+    recipe_name = "bilinear"
+
     def __init__(
-        self, dim: int, hidden: int, heads: int, source_scale: float = 1.0
+        self,
+        dim: int,
+        hidden: int = 50,
+        heads: int = 1,
+        source_scale: float = 1.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.heads = heads
         self.source_scale = source_scale
-        self.target = nn.Linear(dim, heads * hidden, bias=False)
-        self.source = nn.Linear(dim, heads * hidden)
+        width = heads * hidden
+        self.target = nn.Linear(dim, width, bias=False, device=device, dtype=dtype)
+        self.source = nn.Linear(dim, width, device=device, dtype=dtype)
         scale_weights(self.source, source_scale)
 
     def reset_parameters(self) -> None:
-        self.target.reset_parameters()
-        self.source.reset_parameters()
+        super().reset_parameters()
         scale_weights(self.source, self.source_scale)
 
     def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
@@ -141,7 +190,7 @@ class BilinearConnectivity(Connectivity):
             .transpose(1, 2)
             for layer in (self.target, self.source)
         )
-        return _targets_only(a @ b.mT / math.sqrt(a.shape[-1]), words.mask)
+        return a @ b.mT / math.sqrt(a.shape[-1])
 
 
 class QueryConnectivity(Connectivity):
@@ -150,21 +199,29 @@ class QueryConnectivity(Connectivity):
     The columns of A are then all softmax(s), and so is α: self-attention.
     """
 
-    def __init__(self, dim: int, hidden: int, heads: int, activation: str) -> None:
-        super().__init__()
-        self.activation = activation
-        self.key = nn.Linear(dim, hidden)
-        self.query = nn.Linear(hidden, heads, bias=False)
+    recipe_name = "query"
 
-    def reset_parameters(self) -> None:
-        self.key.reset_parameters()
-        self.query.reset_parameters()
+    def __init__(
+        self,
+        dim: int,
+        hidden: int = 50,
+        heads: int = 1,
+        activation: Activation = "tanh",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_choice(ACTIVATIONS, activation=activation)
+        self.heads = heads
+        self.activation = activation
+        self.key = nn.Linear(dim, hidden, device=device, dtype=dtype)
+        self.query = nn.Linear(hidden, heads, bias=False, device=device, dtype=dtype)
 
     def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
         hidden = ACTIVATIONS[self.activation](project(self.key, words.states))
         scores = words.padded(project(self.query, hidden)).mT  # (B, H, N)
-        scores = scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])
-        return _targets_only(scores, words.mask)
+        return scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])
 
 
 class DistanceBias(nn.Module):
@@ -174,10 +231,18 @@ class DistanceBias(nn.Module):
     have no place, so that holes in a mask change no distance.
     """
 
-    def __init__(self, heads: int, reach: int) -> None:
+    def __init__(
+        self,
+        heads: int,
+        reach: int,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.reach = reach
-        self.bias = nn.Parameter(torch.zeros(heads, 2 * reach + 1))
+        bias = torch.zeros(heads, 2 * reach + 1, device=device, dtype=dtype)
+        self.bias = nn.Parameter(bias)
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.bias)
@@ -190,7 +255,7 @@ class DistanceBias(nn.Module):
         rows = distance.clamp(-self.reach, self.reach) + self.reach
         # Not bias[:, rows]: its gradient is summed by all threads in any order.
         bias = F.embedding(rows, self.bias.to(scores.dtype).T).permute(0, 3, 1, 2)
-        return _targets_only(scores + bias, mask)
+        return scores + bias
 
 
 def scale_weights(layer: nn.Linear, scale: float) -> None:
@@ -214,9 +279,10 @@ def weaken_some(
     return edges / torch.where(total == 0, 1, total)
 
 
-def _targets_only(
+def mask_scores(
     scores: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, "b h n n"]:
+    """Put the lowest number of the dtype where i is not a word."""
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask[:, None, :, None], lowest)
 
@@ -225,13 +291,13 @@ _LARGEST_GRAPH = 2_000_000_000  # bytes
 
 
 class Topics(NamedTuple):
-    """How words choose topics and topics words; (…, H r), as in `Words`."""
+    """How words choose topics and topics choose words; (…, H r), as in `Words`."""
 
     of_words: Tensor  # Q, each word's r shares sum to one
     to_words: Tensor  # P, each topic's shares of the words of a text sum to one
 
 
-class LowRankConnectivity(nn.Module):
+class LowRankConnectivity(Connectivity):
     """A graph of rank r: centrality in linear time, however long the text.
 
     Word j chooses one of r topics, and the topic chooses word i:
@@ -244,32 +310,47 @@ class LowRankConnectivity(nn.Module):
     α = Pγ is that of A, because Aα = P QᵀP γ = P Gγ = Pγ. No n×n matrix is needed.
     """
 
+    recipe_name = "low_rank"
+    is_factored = True
+
     def __init__(
         self,
         dim: int,
-        hidden: int,
-        heads: int,
-        activation: str,
-        rank: int,
+        hidden: int = 50,
+        heads: int = 1,
+        activation: Activation = "tanh",
+        rank: int = 32,
         source_scale: float = 1.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_choice(ACTIVATIONS, activation=activation)
         self.heads = heads
         self.rank = rank
         self.activation = activation
         self.source_scale = source_scale
-        self.target = nn.Linear(dim, hidden)
-        self.to_words = nn.Linear(hidden, heads * rank, bias=False)  # softmax_i ends it
-        self.source = nn.Linear(dim, hidden)
-        self.of_words = nn.Linear(hidden, heads * rank)
+        topics = heads * rank
+        self.target = nn.Linear(dim, hidden, device=device, dtype=dtype)
+        self.to_words = nn.Linear(  # a bias would be removed by softmax_i
+            hidden, topics, bias=False, device=device, dtype=dtype
+        )
+        self.source = nn.Linear(dim, hidden, device=device, dtype=dtype)
+        self.of_words = nn.Linear(hidden, topics, device=device, dtype=dtype)
         scale_weights(self.source, source_scale)
 
     def reset_parameters(self) -> None:
-        for layer in (self.target, self.to_words, self.source, self.of_words):
-            layer.reset_parameters()
+        super().reset_parameters()
         scale_weights(self.source, self.source_scale)
 
-    def forward(self, words: Words) -> Topics:
+    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+        """Return log A_ij, the scores whose softmax over i is the graph."""
+        edges = self.edges(self.factors(words), words)
+        return edges.clamp(min=torch.finfo(edges.dtype).tiny).log()
+
+    def factors(self, words: Words) -> Topics:
+        """Return P and Q."""
         hidden = project_both(self.target, self.source, words.states)
         hidden = ACTIVATIONS[self.activation](hidden)
         target, source = hidden.chunk(2, -1)

@@ -1,15 +1,19 @@
 """Centrality in a graph that is given, for instance a transformer's own attention."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from perron.arguments import Device, check_at_least
 from perron.pooling.base import Batch, Pooled, check_batch, run, weighted_sum
 from perron.pooling.words import Words
 from perron.solver import Norm, stationary
 from perron.solver.checks import check_norm
+
+_NEAR_ONE = 0.02  # sums of attention maps in half precision are off by as much
 
 
 class GraphCentralityPool(nn.Module):
@@ -22,28 +26,52 @@ class GraphCentralityPool(nn.Module):
     should be a way to every other: in the attention map of a causal model all ways end
     at the first word, and so does all the weight; and where a graph falls apart, the
     share of each part means nothing.
+
+    This is not an `Aggregator`, because it cannot be called like one: besides states
+    and mask it needs a graph.
     """
 
-    def __init__(self, dim: int, axis: int = -2, norm: Norm = "sum") -> None:
+    has_weights: ClassVar[bool] = True
+    has_graph: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int | None = None,
+        axis: int | None = None,
+        norm: Norm = "sum",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         """Set up the pooling.
 
         Args:
-            dim: width of the states.
-            axis: along which the edges that leave a word lie, and so sum to one. -2,
-                columns: ``graph[i, j]`` goes from j to i, as everywhere in Perron. -1,
-                rows: from i to j, as in attention maps, where word i looks at words j.
-            norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
+            dim: Width of the states. Defaults to any width.
+            axis: Axis along which the edges that leave a word lie, and so sum to one.
+                Required. -1 for attention maps, whose rows sum to one because word i
+                looks at words j. -2 for graphs whose columns sum to one because
+                ``graph[i, j]`` goes from j to i, as the edges of `CentralityPool`.
+            norm: ``"sum"`` for weights that sum to one, ``"l2"`` for unit length.
+            device: Without effect; every pooling takes it.
+            dtype: Without effect; every pooling takes it.
         """
         super().__init__()
-        if dim < 1:
-            raise ValueError(f"dim must be at least 1, but came as {dim}")
+        if dim is not None:
+            check_at_least(1, dim=dim)
         if axis not in (-2, -1):
-            raise ValueError(f"axis must be -2 or -1, but came as {axis!r}")
+            raise ValueError(
+                f"axis must be -1 or -2, got {axis!r}. Take axis=-1 for attention maps "
+                "and other graphs whose rows sum to one, axis=-2 if the columns do."
+            )
         check_norm(norm)
         self.dim = dim
         self.axis = axis
         self.norm = norm
-        self.out_dim = dim
+        if dim is not None:
+            self.out_dim = dim
+
+    def reset_parameters(self) -> None:
+        """Do nothing: there are no parameters."""
 
     def forward(
         self,
@@ -63,16 +91,24 @@ class GraphCentralityPool(nn.Module):
             graph: (B, N, N) edges, none negative; N is the longest length for flat
                 states. What it holds for words that are not there is never read. A
                 negative, infinite or undefined edge makes its text's weights NaN.
-            mask: as for every aggregator.
-            lengths: likewise.
-            offsets: likewise.
-            need_edges: return the normalised graph too.
+            mask: True (or 1) on tokens, False (or 0) on padding; (B, N), any pattern.
+                Defaults to no padding.
+            lengths: (B), the number of tokens of each text, for flat states.
+            offsets: (B + 1), where each text begins and the last one ends.
+            need_edges: Return the normalized graph too.
+
+        Raises:
+            ValueError: The graph sums to one along the other axis: it is an attention
+                map and ``axis`` is -2, or the other way round. Traced graphs are not
+                checked.
         """
         batch = check_batch(self.dim, states, mask, lengths, offsets)
         self._check_graph(graph, batch)
+        if not torch.compiler.is_compiling() and not graph.is_meta:
+            self._check_axis(graph.detach(), batch.mask)
 
         def aggregate(words: Words) -> Pooled:
-            edges = self._normalise(graph, words.mask).to(words.states.dtype)
+            edges = self._normalize(graph, words.mask).to(words.states.dtype)
             weights = stationary(edges, words.mask, norm=self.norm)
             flawed = edges.isnan().flatten(1).any(1, keepdim=True)
             weights = torch.where(flawed & words.mask, torch.nan, weights)
@@ -100,7 +136,22 @@ class GraphCentralityPool(nn.Module):
                 f"graph is on {graph.device}, but states are on {batch.states.device}"
             )
 
-    def _normalise(
+    def _check_axis(self, graph: Tensor, mask: Tensor) -> None:
+        """Refuse a graph whose sums along the other axis, and those alone, are one."""
+        pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
+        edges = graph.float().masked_fill(~pairs, 0)
+        along, across = (
+            ((edges.sum(axis) - 1).abs() < _NEAR_ONE).masked_fill(~mask, True).all()
+            for axis in (self.axis, -3 - self.axis)
+        )
+        if across & ~along:
+            sums = ("rows", "columns") if self.axis == -2 else ("columns", "rows")
+            raise ValueError(
+                f"axis must be {-3 - self.axis} for this graph, got {self.axis}. Its "
+                f"{sums[0]} sum to one and its {sums[1]} do not."
+            )
+
+    def _normalize(
         self, graph: Float[Tensor, "b n n"], mask: Tensor
     ) -> Float[Tensor, "b n n"]:
         """Return edges from j to i, zero but between words, columns of sum one.

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from perron.arguments import Device, check_at_least
 from perron.pooling.base import Aggregator, Pooled, project
 from perron.pooling.words import Words
 
@@ -22,6 +23,8 @@ class DynamicRoutingPool(Aggregator):
     share of r over the words.
     """
 
+    recipe_name = "dynamic-routing"
+
     def __init__(
         self,
         dim: int,
@@ -29,35 +32,30 @@ class DynamicRoutingPool(Aggregator):
         iterations: int = 3,
         reverse: bool = False,
         capsule_dim: int | None = None,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up the votes.
 
         Args:
-            dim: width of the states.
-            capsules: how many.
-            iterations: of routing.
-            reverse: let a capsule choose among words, not a word among capsules.
-            capsule_dim: width of a capsule; ``dim / capsules`` rounded up if not given.
+            dim: Width of the states.
+            capsules: Number of capsules.
+            iterations: Number of routing iterations.
+            reverse: Let a capsule choose among words, not a word among capsules.
+            capsule_dim: Width of a capsule. Defaults to ``dim / capsules``, rounded up.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__(dim)
-        if capsules < 1 or iterations < 1:
-            raise ValueError(
-                "capsules and iterations must be at least 1, but came as "
-                f"{capsules} and {iterations}"
-            )
+        check_at_least(1, capsules=capsules, iterations=iterations)
         self.capsules = capsules
         self.iterations = iterations
         self.reverse = reverse
         self.capsule_dim = -(-dim // capsules) if capsule_dim is None else capsule_dim
-        if self.capsule_dim < 1:
-            raise ValueError(
-                f"capsule_dim must be at least 1, but came as {capsule_dim}"
-            )
+        check_at_least(1, capsule_dim=self.capsule_dim)
         self.out_dim = capsules * self.capsule_dim
-        self.vote = nn.Linear(dim, self.out_dim)
-
-    def reset_parameters(self) -> None:
-        self.vote.reset_parameters()
+        self.vote = nn.Linear(dim, self.out_dim, device=device, dtype=dtype)
 
     def aggregate(self, words: Words, need_edges: bool) -> Pooled:
         votes = words.padded(project(self.vote, words.states).tanh())

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from perron.arguments import bool_mask
+
 Norm = Literal["sum", "l2"]
 
 
@@ -35,14 +37,11 @@ def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
         raise ValueError(f"edges must be floating point, but came as {edges.dtype}")
     shape = edges.shape[:-1]
     if mask is not None:
-        if mask.dtype != torch.bool:
-            raise ValueError(
-                f"mask must be bool, True on words in use, but came as {mask.dtype}"
-            )
         if mask.device != edges.device:
             raise ValueError(
                 f"mask is on {mask.device}, but edges are on {edges.device}"
             )
+        mask = bool_mask(mask)
         if mask.shape != shape:
             mask = _expand(mask, shape, edges.shape)
     check_norm(norm)
