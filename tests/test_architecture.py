@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "explain": {"text", "models", "pooling"},
     "recipes": set(),
     "training": {"text", "layers", "models", "pipeline", "model_card"},
-    "experiments": {"text", "models", "training"},
+    "experiments": {"text", "pooling", "models", "training"},
     "serve": {"explain", "pipeline"},
     "integrations": {
         "solver",

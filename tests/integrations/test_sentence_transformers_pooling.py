@@ -1,6 +1,7 @@
 """The module on features made by hand, as the library's Transformer gives them."""
 
 import copy
+import inspect
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from perron_tests.errors import assert_mentions, mentions
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import DataCollatorWithFlattening
 
+from perron import CentralityPool
 from perron.errors import DataError, SettingsError
 from perron.integrations.sentence_transformers import (
     AggregatorPooling,
@@ -196,6 +198,16 @@ def test_the_width_is_that_of_all_heads():
     assert queries.get_embedding_dimension() == 16
 
 
+def test_its_options_are_those_of_the_pool():
+    own = inspect.signature(CentralityPooling).parameters
+    pool = inspect.signature(CentralityPool).parameters
+    left_out = {"dim", "device", "dtype"}
+    options = {name: p.default for name, p in pool.items() if name not in left_out}
+    found = {name: p.default for name, p in own.items()}
+    required = inspect.Parameter.empty
+    assert found == {"dim": required, "include_prompt": True, **options}
+
+
 def test_centrality_pooling_is_the_aggregator_of_that_name(texts):
     options = {"hidden": 7, "heads": 2, "connectivity": "low_rank", "rank": 5}
     options |= {"norm": "l2", "activation": "relu"}
@@ -213,11 +225,11 @@ def test_centrality_pooling_is_the_aggregator_of_that_name(texts):
 @pytest.mark.parametrize(
     ("name", "options", "problem"),
     [
-        ("centralty", {}, ["centralty", "'max'", "'centrality'"]),
+        ("centralty", {}, ["'max'", "'centrality'", "centralty"]),
         ("self-attention", {"heads": 2}, ["heads", "setting"]),
         ("mean", {"hidden": 50}, ["hidden", "setting"]),
         ("centrality", {"hidden": 0}, ["hidden", 1]),
-        ("centrality", {"connectivity": "mpl"}, ["connectivity", "'mlp'"]),
+        ("centrality", {"connectivity": "mpl"}, ["connectivity", '"mlp"', "'mpl'"]),
     ],
 )
 def test_options_that_make_no_sense_are_refused(name, options, problem):

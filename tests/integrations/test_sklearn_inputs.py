@@ -132,7 +132,7 @@ def test_weights_of_no_use_are_refused(weights, of_class, message):
         ("connectivity", "odd", "connectivity: "),
         ("max_vocabulary", 0, "max_vocabulary: "),
         ("vectors", 3, "vectors"),
-        ("aggregator", "median", "aggregator: .*'median'.*'centrality'"),
+        ("aggregator", "median", "aggregator: .*'centrality'.*'median'"),
         ("encoder", {"name": "cnn", "depth": 3}, r"encoder\.cnn\.depth"),
         ("encoder", {}, "encoder: "),
         ("encoder", "hf:some/model", "encoder.*hf:.*perron train.*model="),

@@ -189,7 +189,7 @@ class TestEveryEncoder:
                 {"mask": torch.ones(2, 4, dtype=torch.bool)},
                 r"shape \(2, 3\).*\(2, 4\)",
             ),
-            ((2, 3, E), {"mask": torch.ones(2, 3)}, r"must be bool.*float32"),
+            ((2, 3, E), {"mask": torch.full((2, 3), 0.5)}, r"mask .*0\.5.*float32"),
             (
                 (1, 3, E),
                 {"mask": torch.tensor([[False, True, True]])},

@@ -47,5 +47,5 @@ def test_dropout_only_in_training():
 
 @pytest.mark.parametrize(("hidden", "heads"), [(9, 3), (8, 3)])
 def test_a_width_that_cannot_be_parted_is_refused(hidden, heads):
-    with pytest.raises(ValueError, match=f"even and a multiple.*came as {hidden}"):
+    with pytest.raises(ValueError, match=f"hidden .*heads = {heads}, got {hidden}"):
         TransformerEncoder(6, hidden, heads=heads)

@@ -365,7 +365,7 @@ def test_inputs_are_left_alone(kernel):
         (torch.rand(3), None, r"edges must have shape .* came as \(3,\)"),
         (torch.rand(3, 4), None, r"edges must have shape .* came as \(3, 4\)"),
         (torch.ones(3, 3).long(), None, r"floating point.*torch\.int64"),
-        (torch.rand(3, 3), torch.ones(3), r"mask must be bool.*torch\.float32"),
+        (torch.rand(3, 3), torch.full((3,), 0.5), r"mask .*0\.5.*torch\.float32"),
         (
             torch.rand(2, 3, 3),
             torch.ones(2, 4, dtype=torch.bool),

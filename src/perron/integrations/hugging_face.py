@@ -163,7 +163,8 @@ class CentralityForSequenceClassification(PreTrainedModel):
 
         Args:
             input_ids: (B, N); or give inputs_embeds.
-            attention_mask: (B, N), 1 on tokens; every cell if not given.
+            attention_mask: 1 (or True) on tokens, 0 on padding; (B, N). Defaults to no
+                padding.
             token_type_ids: (B, N), for encoders that have them.
             inputs_embeds: (B, N, E), instead of input_ids.
             labels: (B) of classes, for which a loss is returned; (B, C) of floats for
@@ -181,8 +182,8 @@ class CentralityForSequenceClassification(PreTrainedModel):
             return_dict=True,
             **encoder,
         )
-        mask = None if attention_mask is None else attention_mask.bool()
-        pooled = self.aggregator(found.last_hidden_state, mask, need_edges=output_edges)
+        states = found.last_hidden_state
+        pooled = self.aggregator(states, attention_mask, need_edges=output_edges)
         logits = self.classifier(self.dropout(pooled.vector))
         loss: Any = None if labels is None else self._loss(logits, labels)
         output = CentralityClassifierOutput(

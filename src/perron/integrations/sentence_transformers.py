@@ -1,7 +1,8 @@
 """Perron's pooling as a module of sentence-transformers (extra ``hf``)."""
 
+import inspect
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -16,9 +17,11 @@ except ModuleNotFoundError as error:
         f"{__name__} needs {error.name}: pip install 'perron[hf]'", name=error.name
     ) from error
 
+from perron.arguments import bool_mask
 from perron.errors import DataError
-from perron.pooling import Pooled
+from perron.pooling import CentralityPool, Pooled
 from perron.pooling.base import mask_of
+from perron.registry import options_of
 
 _WEIGHTS = "model.safetensors"
 _Pooling = TypeVar("_Pooling", bound="AggregatorPooling")
@@ -40,12 +43,11 @@ class AggregatorPooling(Module):
         """Set up the aggregator.
 
         Args:
-            dim: width of the token embeddings.
-            aggregator: its name: ``"max"``, ``"mean"``, ``"self-attention"``,
-                ``"intra-attention"``, ``"dynamic-routing"`` or ``"centrality"``.
-            include_prompt: pool the tokens of a prompt too, as in the library's own
+            dim: Width of the token embeddings.
+            aggregator: Name of an aggregator, as in a recipe.
+            include_prompt: Pool the tokens of a prompt too, as in the library's own
                 ``Pooling``.
-            options: of the aggregator, named as in a recipe; others are refused.
+            options: Options of the aggregator, as in a recipe.
         """
         super().__init__()
         self.dim = dim
@@ -69,7 +71,7 @@ class AggregatorPooling(Module):
         else:
             mask = features.get("attention_mask")
             words = states.new_ones(states.shape[:2]) if mask is None else mask
-            pooled = self.pool(states, _after_prompt(words.bool(), prompt))
+            pooled = self.pool(states, _after_prompt(bool_mask(words), prompt))
         features["sentence_embedding"] = pooled.vector
         if pooled.weights is not None:
             features["token_weights"] = pooled.weights
@@ -147,58 +149,32 @@ class CentralityPooling(AggregatorPooling):
     weigh nearly the same, so that a new module begins near mean pooling.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        hidden: int = 50,
-        heads: int = 1,
-        connectivity: Literal["mlp", "bilinear", "query", "low_rank"] = "mlp",
-        rank: int = 32,
-        norm: Literal["sum", "l2"] = "sum",
-        activation: Literal["tanh", "relu"] = "tanh",
-        include_prompt: bool = True,
-        source_scale: float = 1.0,
-        edge_dropout: float = 0.0,
-        values: Literal["states", "flow"] = "states",
-        reach: int = 0,
-    ) -> None:
+    def __init__(self, dim: int, *, include_prompt: bool = True, **options: Any) -> None:
         """Set up the graph.
 
         Args:
-            dim: width of the token embeddings; that of a sentence is heads × dim.
-            hidden: units of the network that scores a pair of tokens.
-            heads: how many graphs; their vectors are concatenated.
-            connectivity: how a pair is scored; ``"low_rank"`` is for long texts.
-            rank: of the graph, if connectivity is ``"low_rank"``.
-            norm: ``"sum"``, weights that sum to one; ``"l2"``, of unit length.
-            activation: of the network that scores a pair.
-            include_prompt: pool the tokens of a prompt too.
-            source_scale: as in `perron.CentralityPool`, like the next three.
-            edge_dropout: likewise.
-            values: likewise.
-            reach: likewise.
+            dim: Width of the token embeddings; that of a sentence is heads × dim.
+            include_prompt: Pool the tokens of a prompt too.
+            options: Options of `perron.CentralityPool`, such as hidden and heads.
         """
-        super().__init__(
-            dim,
-            "centrality",
-            include_prompt,
-            hidden=hidden,
-            heads=heads,
-            connectivity=connectivity,
-            rank=rank,
-            norm=norm,
-            activation=activation,
-            source_scale=source_scale,
-            edge_dropout=edge_dropout,
-            values=values,
-            reach=reach,
-        )
+        super().__init__(dim, "centrality", include_prompt, **options)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the arguments that make this module anew."""
         config = super().get_config_dict()
         del config["aggregator"]
         return config
+
+
+def _signature() -> inspect.Signature:
+    """Return the signature of `CentralityPooling` with the options spelled out."""
+    *own, _ = inspect.signature(CentralityPooling).parameters.values()
+    options = options_of(CentralityPool).values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature([*own, *(o.replace(kind=keyword) for o in options)])
+
+
+CentralityPooling.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _prompt_length(features: Mapping[str, Any]) -> int:

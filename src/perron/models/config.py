@@ -68,7 +68,7 @@ def _read(registry: Registry[Any], others: tuple[type, ...], given: Any) -> Any:
     table = named(given)
     if isinstance(table, Mapping):
         table = dict(table)
-        if table.get("name") not in registry:
+        if str(table.get("name")) not in registry:
             load_plugins()
     return _adapter(tuple(registry.values()), others).validate_python(table)
 
@@ -85,6 +85,8 @@ def what_is_wrong(problem: Any) -> str:
         return "there is no such setting"
     if problem["type"] == "missing":
         return "is missing"
+    if problem["type"] == "union_tag_not_found":
+        return "name is missing"
     if problem["type"] != "union_tag_invalid":
         return str(problem["msg"]).removeprefix("Value error, ")
     known = problem["ctx"]["expected_tags"]

@@ -156,8 +156,8 @@ def stationary(
             counts as a vanishingly weak edge. A negative, infinite or undefined rate
             makes the weights of its own text NaN. A slope that the dtype cannot hold
             (in float32, along an edge weaker than some 1e-38) is cut to what it can.
-        mask: (..., N), True on words in use, any pattern; batch axes that it lacks are
-            repeated. All others get weight 0 and
+        mask: True (or 1) on words in use, (..., N), any pattern; batch axes that it
+            lacks are repeated. All others get weight 0 and
             influence nothing, whatever their edges hold. A text with no words gets
             weights 0 and gradient 0.
         norm: ``"sum"`` for weights that sum to one, ``"l2"`` for unit length.

@@ -69,7 +69,8 @@ def power_method(
 
     Args:
         edges: (..., N, N), positive between words in use; columns need not sum to one.
-        mask: (..., N), True on words in use; all others get 0 and influence nothing.
+        mask: True (or 1) on words in use, (..., N). All others get 0 and influence
+            nothing.
         tol: ε; `default_tolerance` of the working dtype if not given.
         max_steps: when to give up; `SolverInfo.converged` tells.
         gradient: which of the three.

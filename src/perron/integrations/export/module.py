@@ -24,15 +24,16 @@ INPUTS: dict[Kind, dict[str, tuple[str, ...]]] = {
         "lengths": ("batch", "sentences"),
     },
 }
-_WEIGHTS: dict[Kind, dict[str, tuple[str, ...]]] = {
-    "text": {"weights": ("batch", "words")},
+# The outputs that are weights: the aggregator that they are of, and their axes.
+_WEIGHTS: dict[Kind, dict[str, tuple[str, tuple[str, ...]]]] = {
+    "text": {"weights": ("aggregator", ("batch", "words"))},
     "pair": {
-        "weights": ("batch", "words"),
-        "pair_weights": ("batch", "pair_words"),
+        "weights": ("aggregator", ("batch", "words")),
+        "pair_weights": ("aggregator", ("batch", "pair_words")),
     },
     "document": {
-        "weights": ("batch", "sentences", "words"),
-        "sentence_weights": ("batch", "sentences"),
+        "weights": ("aggregator", ("batch", "sentences", "words")),
+        "sentence_weights": ("sentence_aggregator", ("batch", "sentences")),
     },
 }
 
@@ -65,20 +66,10 @@ class ExportModule(nn.Module):
             "logits": ("batch", "labels"),
             "vector": ("batch", "width"),
         }
-        for (name, axes), part in zip(
-            _WEIGHTS[self.kind].items(), self._aggregators(), strict=True
-        ):
-            if part != "max":
+        for name, (aggregator, axes) in _WEIGHTS[self.kind].items():
+            if getattr(self.model, aggregator).has_weights:
                 found[name] = axes
         return found
-
-    def _aggregators(self) -> tuple[str, str] | tuple[str]:
-        """Return the aggregator behind each of the weights."""
-        parts = self.model.config.settings
-        words = parts.aggregator.name
-        if self.kind == "document":
-            return words, (parts.sentence_aggregator or parts.aggregator).name
-        return (words, words) if self.kind == "pair" else (words,)
 
     def forward(
         self,

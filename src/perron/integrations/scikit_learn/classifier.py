@@ -23,15 +23,15 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
     Texts are strings, labels strings, whole numbers or booleans.
 
     Args:
-        aggregator (str or dict): ``"centrality"``, ``"self-attention"``,
-            ``"intra-attention"``, ``"dynamic-routing"``, ``"mean"`` or ``"max"``; or a
-            dict with its name and its own settings, as a recipe has them.
-        heads (int): How many graphs of centrality, or queries of self-attention; others
-            have none.
-        connectivity ({"mlp", "bilinear", "query", "low_rank"}): How centrality scores a
-            pair of words; others have no such thing.
-        encoder (str or dict): ``"bilstm"``, ``"cnn"``, ``"transformer"`` or ``"none"``;
-            or a dict with its name and its own settings.
+        aggregator (str or dict): Name of an aggregator, as in a recipe; or a dict with
+            its name and its own settings.
+        heads (int): Number of graphs of ``"centrality"``, or of queries of
+            ``"self-attention"``; without effect on aggregators that have neither.
+        connectivity (str or dict): How ``"centrality"`` scores a pair of words: the
+            name of a connectivity, or a dict with its name and its own options;
+            without effect on other aggregators.
+        encoder (str or dict): Name of an encoder, as in a recipe; or a dict with its
+            name and its own settings.
         hidden_size (int): Width of the encoder (of a BiLSTM in each direction), and of
             the head.
         embedding_size (int): Width of word vectors that are learnt; given ones have

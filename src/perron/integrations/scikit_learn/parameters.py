@@ -1,15 +1,23 @@
 """The estimators' parameters, checked, and the settings that they stand for."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
+from perron.layers import ENCODERS, Encoder
 from perron.models.config import Count, ModelSettings, Settings, Share, what_is_wrong
+from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
+from perron.registry import Registry, options_of
 from perron.text.encoding import TextSettings
 from perron.training.recipe import Positive, TrainingSettings
 
-Part = str | dict[str, Any]  # an encoder or an aggregator: its name or its settings
+Part = str | dict[str, Any]  # the name of a component, or its name and settings
+
+
+def _check_connectivity(given: Part) -> Part:
+    CONNECTIVITIES[given if isinstance(given, str) else str(given.get("name"))]
+    return given
 
 
 class Parameters(Settings):
@@ -17,7 +25,7 @@ class Parameters(Settings):
 
     aggregator: Part
     heads: Count
-    connectivity: Literal["mlp", "bilinear", "query", "low_rank"]
+    connectivity: Annotated[Part, AfterValidator(_check_connectivity)]
     encoder: Part
     hidden_size: Count
     embedding_size: Count
@@ -60,24 +68,8 @@ class Parameters(Settings):
                 "dim": width or self.embedding_size,
                 "dropout": self.dropout,
             },
-            "encoder": _part(
-                self.encoder,
-                {
-                    "bilstm": {"hidden": self.hidden_size},
-                    "cnn": {"filters": self.hidden_size},
-                    "transformer": {"hidden": self.hidden_size},
-                },
-            ),
-            "aggregator": _part(
-                self.aggregator,
-                {
-                    "centrality": {
-                        "heads": self.heads,
-                        "connectivity": self.connectivity,
-                    },
-                    "self-attention": {"queries": self.heads},
-                },
-            ),
+            "encoder": _part(ENCODERS, self.encoder, self._encoder_options),
+            "aggregator": _part(AGGREGATORS, self.aggregator, self._aggregator_options),
             "head": {"hidden": self.hidden_size, "dropout": self.dropout},
         }
         try:
@@ -90,6 +82,19 @@ class Parameters(Settings):
                 "and give the folder of the trained model as model=..."
             )
         return settings
+
+    def _encoder_options(self, encoder: type[Encoder]) -> dict[str, Any]:
+        if encoder.width_option is None:
+            return {}
+        return {encoder.width_option: self.hidden_size}
+
+    def _aggregator_options(self, aggregator: type[Aggregator]) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if aggregator.heads_option is not None:
+            options[aggregator.heads_option] = self.heads
+        if "connectivity" in options_of(aggregator):
+            options["connectivity"] = self.connectivity
+        return options
 
     def training(self, seed: int) -> TrainingSettings:
         """Return what the loop goes by; no epoch changes the size of batches."""
@@ -118,13 +123,15 @@ def read_parameters(given: Mapping[str, Any]) -> Parameters:
         raise ValueError(_explained(error)) from error
 
 
-def _part(given: Part, defaults: Mapping[str, Mapping[str, Any]]) -> Part:
-    """Return the settings of a part; those that are given go before parameters."""
+def _part(
+    registry: Registry[Any], given: Part, defaults: Callable[[Any], dict[str, Any]]
+) -> Part:
+    """Return the settings of a component; those that are given come before defaults."""
     table = {"name": given} if isinstance(given, str) else given
-    name = table.get("name")
-    if name not in defaults:  # it may be wrong: the settings of a model tell
+    name = str(table.get("name"))
+    if name not in registry:  # it may be wrong, which the settings of the model say
         return given
-    return {**defaults[str(name)], **table}
+    return {**defaults(registry[name]), **table}
 
 
 def _explained(error: ValidationError) -> str:
