@@ -149,7 +149,9 @@ class CentralityPooling(AggregatorPooling):
     weigh nearly the same, so that a new module begins near mean pooling.
     """
 
-    def __init__(self, dim: int, *, include_prompt: bool = True, **options: Any) -> None:
+    def __init__(
+        self, dim: int, *, include_prompt: bool = True, **options: Any
+    ) -> None:
         """Set up the graph.
 
         Args:
