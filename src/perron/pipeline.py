@@ -22,11 +22,21 @@ from torch import Tensor
 
 from perron.errors import DataError, SettingsError
 from perron.explain import Explanation, explain
-from perron.files import make_folder, write_whole
+from perron.files import make_folder
 from perron.model_card import model_card
 from perron.models import Classifier, ModelConfig, PairClassifier, load_model
 from perron.models.config import HuggingFaceSettings
-from perron.models.io import CONFIG, WEIGHTS
+from perron.models.io import (
+    CARD,
+    FILES,
+    TOKENIZER,
+    Files,
+    folder_files,
+    model_files,
+    read_bytes,
+    where_is,
+    write_files,
+)
 from perron.text.batches import batches_in_order, inputs_of
 from perron.text.encoding import WordIds
 from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
@@ -35,9 +45,34 @@ HUB = "hub:"  # before a name, where a folder could stand as well
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def is_hub_name(name: str) -> bool:
-    """Return if a name has the form ``owner/model``."""
-    return _NAME.fullmatch(name) is not None
+def hub_name(name: str | Path) -> str | None:
+    """Return ``owner/model`` if a name is of a model on the hub; else it is a folder.
+
+    This is the only place that decides; `load` documents the rule.
+    """
+    text = name.as_posix() if isinstance(name, Path) else name
+    if text.startswith(HUB):
+        return text.removeprefix(HUB)
+    is_bare = isinstance(name, str) and _NAME.fullmatch(name) is not None
+    return text if is_bare and not Path(name).parent.exists() else None
+
+
+def find_model(name: str | Path, **download: Any) -> tuple[Path, str]:
+    """Return the folder of a model, downloaded if need be, and what to call it.
+
+    Args:
+        name: Folder of a model, or name of a model on the hub; see `load`.
+        download: Options of huggingface_hub; see `Pipeline.from_pretrained`.
+    """
+    on_hub = hub_name(name)
+    if on_hub is not None:
+        return download_model(on_hub, FILES, **download), on_hub
+    folder = Path(name)
+    if isinstance(name, str) and _NAME.fullmatch(name) and not folder.exists():
+        raise DataError(
+            f"there is no such folder. For a model on the hub, write {HUB}{name}", name
+        )
+    return folder, folder.resolve().name
 
 
 def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
@@ -67,9 +102,6 @@ def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
         raise DataError(f"cannot be downloaded: {problem}", where) from error
 
 
-TOKENIZER = "tokenizer.json"
-CARD = "README.md"
-FILES = (CONFIG, WEIGHTS, TOKENIZER, CARD)
 _CHUNK = 4096  # texts that are sorted by length together
 
 
@@ -208,11 +240,38 @@ class Pipeline(PyTorchModelHubMixin):
         return super().save_pretrained(save_directory, **hub)
 
     def _save_pretrained(self, save_directory: Path) -> None:
+        write_files(save_directory, self.to_files())
+
+    def to_files(self) -> dict[str, bytes]:
+        """Return what `save_pretrained` writes, as content by file name."""
         card = self.card or model_card(self.model.config)
-        words = self.word_ids.tokenizer.to_json()
-        write_whole(save_directory / TOKENIZER, words.encode())
-        write_whole(save_directory / CARD, card.encode())
-        self.model.save_pretrained(save_directory)
+        return {
+            TOKENIZER: self.word_ids.tokenizer.to_json().encode(),
+            CARD: card.encode(),
+            **model_files(self.model.config, self.model.state_dict()),
+        }
+
+    @classmethod
+    def from_files(cls, files: Files, name: str = "model") -> "Pipeline":
+        """Load a model from what `to_files` returned; nothing is run as code.
+
+        The model is on the CPU. The state of torch's random number generators is left
+        as it is.
+
+        Args:
+            files: Content of each file, or the path of the file.
+            name: Name of the model in records and in the viewer.
+        """
+        model = load_model(files)
+        config = model.config
+        word_ids = WordIds(
+            _read_tokenizer(config, files),
+            config.settings.kind,
+            config.max_words,
+            config.max_sentences,
+        )
+        card = read_bytes(files, CARD).decode() if CARD in files else None
+        return cls(model, word_ids, name, card)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]  # no arguments of the model's own
@@ -225,77 +284,62 @@ class Pipeline(PyTorchModelHubMixin):
         force_download: bool = False,
         local_files_only: bool = False,
     ) -> "Pipeline":
-        """Read what `save_pretrained` wrote. Nothing that is read is run as code.
+        """Load what `save_pretrained` wrote; nothing that is read is run as code.
 
         Args:
-            pretrained_model_name_or_path: a folder; where there is none, the name of a
-                model on the hub.
-            revision: a branch, tag or commit of the hub; this and the rest are for
-                models on the hub.
-            token: that the hub gave you; unless given, that of ``hf auth login``.
-            cache_dir: where downloads are kept.
-            force_download: though it is kept already.
-            local_files_only: take what is kept, or fail.
+            pretrained_model_name_or_path: Folder of a model, or name of a model on the
+                hub; see `perron.load`.
+            revision: Branch, tag or commit on the hub. Defaults to the main branch.
+                This and the rest are for models on the hub.
+            token: Access token for the hub. Defaults to that of ``hf auth login``.
+            cache_dir: Folder of the downloads. Defaults to that of huggingface_hub.
+            force_download: Whether to download files that are in the cache again.
+            local_files_only: Whether to use the cache alone.
         """
-        name = str(pretrained_model_name_or_path)
-        if Path(name).exists() or not is_hub_name(name):
-            return cls._from_folder(Path(name))
-        folder = download_model(
-            name,
-            FILES,
+        folder, name = find_model(
+            pretrained_model_name_or_path,
             revision=revision,
             token=token,
             cache_dir=cache_dir,
             force_download=force_download,
             local_files_only=local_files_only,
         )
-        return cls._from_folder(folder, name)
-
-    @classmethod
-    def _from_folder(cls, folder: Path, name: str | None = None) -> "Pipeline":
-        model = load_model(folder)
-        config = model.config
-        path = folder / TOKENIZER
-        tokenizer = _tokenizer_of(config, path)
-        words = len(tokenizer.words)
-        # A pretrained model may have more vectors than its tokenizer has words.
-        if words > config.vocabulary or (
-            words < config.vocabulary and config.pretrained is None
-        ):
-            raise DataError(
-                f"has {words} words, but the model has {config.vocabulary}: "
-                "it belongs to another one",
-                path,
-            )
-        word_ids = WordIds(
-            tokenizer, config.settings.kind, config.max_words, config.max_sentences
-        )
-        card = folder / CARD
-        return cls(
-            model,
-            word_ids,
-            name or folder.resolve().name,
-            card.read_text(encoding="utf-8") if card.is_file() else None,
-        )
+        return cls.from_files(folder_files(folder), name)
 
 
-def _tokenizer_of(config: ModelConfig, path: Path) -> TextTokenizer:
-    encoder = config.settings.encoder
+def _read_tokenizer(config: ModelConfig, files: Files) -> TextTokenizer:
+    """Read the tokenizer of a model and check that it belongs to it."""
+    where, encoder = where_is(files, TOKENIZER), config.settings.encoder
+    if TOKENIZER not in files:
+        raise DataError("is missing: no text can be read without it", where)
+    content = read_bytes(files, TOKENIZER)
+    tokenizer: TextTokenizer
     if isinstance(encoder, HuggingFaceSettings):
-        return SubwordTokenizer.load(path, encoder.marks)
-    return WordTokenizer.load(path)
+        tokenizer = SubwordTokenizer.from_json(content, where, encoder.marks)
+    else:
+        tokenizer = WordTokenizer.from_json(content, where)
+    words = len(tokenizer.words)
+    # A pretrained model may have more vectors than its tokenizer has words.
+    if words > config.vocabulary or (
+        words < config.vocabulary and config.pretrained is None
+    ):
+        raise DataError(
+            f"has {words} words, but the model has {config.vocabulary}: it belongs to "
+            "another model",
+            where,
+        )
+    return tokenizer
 
 
 def load(name: str | Path) -> Pipeline:
     """Load a trained model: ``load("runs/demo").predict(["a fine film"])``.
 
     Args:
-        name: a folder; or ``hub:NAME``, a model on Hugging Face's hub.
+        name: Folder of a model, or name of a model on Hugging Face's hub.
+            ``hub:owner/model`` is always on the hub; a string ``owner/model`` is on the
+            hub if there is no folder ``owner``. Everything else is a folder.
     """
-    if str(name).startswith(HUB):
-        name = str(name).removeprefix(HUB)
-        return Pipeline._from_folder(download_model(name, FILES), name)
-    return Pipeline._from_folder(Path(name))
+    return Pipeline.from_pretrained(name)
 
 
 def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> None:

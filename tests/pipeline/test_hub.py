@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from perron_tests.hub import small_hub
@@ -12,7 +13,7 @@ from perron_tests.pipelines import small_pipeline
 import perron
 from perron import Pipeline
 from perron.errors import DataError
-from perron.pipeline import is_hub_name
+from perron.pipeline import hub_name
 
 TEXT = "the film was good"
 
@@ -69,12 +70,11 @@ def test_what_is_pushed_is_the_model_its_words_and_its_card(hub, pushed):
         assert content == (hub.folder / "model" / name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "loading", ["perron.load('hub:me/films')", "Pipeline.from_pretrained('me/films')"]
-)
-def test_what_is_loaded_is_what_was_pushed(hub, pushed, at_hub, loading):
+@pytest.mark.parametrize("load", ["perron.load", "Pipeline.from_pretrained"])
+@pytest.mark.parametrize("name", ["hub:me/films", "me/films"])
+def test_what_is_loaded_is_what_was_pushed(hub, pushed, at_hub, load, name):
     code = (
-        f"import perron; from perron import Pipeline; model = {loading}\n"
+        f"import perron; from perron import Pipeline; model = {load}({name!r})\n"
         f"print(model.name, *model.predict_proba([{TEXT!r}])[0].tolist(), model.card)"
     )
     run = at_hub("-c", code)
@@ -124,12 +124,29 @@ def test_a_hub_that_cannot_be_reached_is_said_in_a_line(hub, at_hub):
 
 @pytest.mark.parametrize("name", ["runs/demo/model", "/a/b", "model", "a b/c", ""])
 def test_what_is_no_name_of_the_hub_is_a_folder(name):
-    assert not is_hub_name(name)
-    with pytest.raises(DataError, match=r"no such folder|no model was saved"):
-        Pipeline.from_pretrained(name)
+    assert hub_name(name) is None
+    for load in (perron.load, Pipeline.from_pretrained):
+        with pytest.raises(DataError, match=r"no such folder|no model was saved"):
+            load(name)
 
 
-def test_a_folder_that_is_there_goes_before_the_hub(tmp_path, monkeypatch):
-    small_pipeline("text").save_pretrained(tmp_path / "me" / "films")
-    monkeypatch.chdir(tmp_path)
-    assert Pipeline.from_pretrained("me/films").name == "films"
+@pytest.mark.parametrize("load", [perron.load, Pipeline.from_pretrained])
+class TestFoldersBeforeTheHub:
+    """Both functions have one rule, and neither asks the hub about a folder."""
+
+    @pytest.fixture(autouse=True)
+    def _here(self, tmp_path, monkeypatch):
+        small_pipeline("text").save_pretrained(tmp_path / "me" / "films")
+        monkeypatch.chdir(tmp_path)
+
+    def test_a_folder_that_is_there(self, load):
+        assert load("me/films").name == "films"
+
+    def test_a_misspelled_name_beside_other_folders(self, load):
+        message = r"me/flims: there is no such folder.* hub:me/flims"
+        with pytest.raises(DataError, match=message):
+            load("me/flims")
+
+    def test_a_path(self, load):
+        with pytest.raises(DataError, match="there is no such folder"):
+            load(Path("owner/model"))

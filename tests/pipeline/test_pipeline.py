@@ -256,7 +256,7 @@ class TestFolders:
     @pytest.mark.parametrize("content", [b"", b"{}", b"\xff"])
     def test_words_that_are_rubbish(self, folder, content):
         (folder / "tokenizer.json").write_bytes(content)
-        with pytest.raises(DataError, match=r"tokenizer\.json: is no tokenizer"):
+        with pytest.raises(DataError, match=r"tokenizer\.json: is not a tokenizer"):
             perron.load(folder)
 
     @pytest.mark.parametrize("words", [WORDS[:-1], [*WORDS, "more"]])

@@ -1,7 +1,7 @@
 """Classifiers of texts, pairs of texts and documents, built from their settings."""
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +18,14 @@ from perron.models.config import (
     ModelConfig,
     PretrainedConfig,
 )
-from perron.models.io import load_weights, read_config, save_folder
+from perron.models.io import (
+    Files,
+    folder_files,
+    load_weights,
+    model_files,
+    read_config,
+    write_files,
+)
 from perron.pooling import AGGREGATORS, Aggregator, Pooled
 
 
@@ -102,15 +109,13 @@ class Classifier(nn.Module, ABC):
         return ClassifierHead(dim, len(self.config.labels), head.hidden, head.dropout)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors, whole or not at all."""
-        save_folder(Path(folder), self.config, self.state_dict())
+        """Write model.safetensors and config.json, each of them atomically."""
+        write_files(Path(folder), model_files(self.config, self.state_dict()))
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "Classifier":
         """Read what `save_pretrained` wrote; runs no code from the folder."""
-        model = cls(read_config(Path(folder)))
-        load_weights(model, Path(folder))
-        return model.eval()
+        return _load(cls, folder_files(Path(folder)))
 
 
 class TextClassifier(Classifier):
@@ -294,7 +299,21 @@ def build_model(config: ModelConfig) -> Classifier:
     return CLASSIFIERS[config.settings.kind](config)
 
 
-def load_model(folder: str | Path) -> Classifier:
-    """Load the classifier that was saved in a folder, whichever it is."""
-    kind = read_config(Path(folder)).settings.kind
-    return CLASSIFIERS[kind].from_pretrained(folder)
+def load_model(source: str | Path | Files) -> Classifier:
+    """Load a saved classifier of any kind.
+
+    The state of torch's random number generators is left as it is.
+
+    Args:
+        source: Folder of the model, or its files.
+    """
+    files = source if isinstance(source, Mapping) else folder_files(Path(source))
+    return _load(build_model, files)
+
+
+def _load(build: Callable[[ModelConfig], Classifier], files: Files) -> Classifier:
+    config = read_config(files)
+    with torch.random.fork_rng(devices=[]):  # for weights that are replaced
+        model = build(config)
+    load_weights(model, files)
+    return model.eval()

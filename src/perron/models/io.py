@@ -1,13 +1,16 @@
-"""A model as a folder: config.json and model.safetensors, and nothing that is code."""
+"""The files of a model, in a folder or in memory; none of them contains code.
+
+The same files are in the folder of a run, on the hub and in a pickled scikit-learn
+estimator. A mapping of `Files` has their content, or the path to read it from.
+"""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
 from perron.errors import DataError
@@ -17,59 +20,91 @@ from perron.models.config import ModelConfig, what_is_wrong
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+CARD = "README.md"
+FILES = (TOKENIZER, CARD, WEIGHTS, CONFIG)  # in the order in which they are written
+
+Files = Mapping[str, bytes | Path]  # file name -> content, or path of the file
 
 
-def save_folder(folder: Path, config: ModelConfig, state: Mapping[str, Tensor]) -> None:
-    """Write both files; the configuration last, as it makes the folder a model."""
-    make_folder(folder)
+def model_files(config: ModelConfig, state: Mapping[str, Tensor]) -> dict[str, bytes]:
+    """Return configuration and weights as files."""
     tensors = {
         name: tensor.detach().cpu().contiguous() for name, tensor in state.items()
     }
-    write_whole(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
     content = stamp("model", {"model": config.model_dump(mode="json")})
-    write_whole(folder / CONFIG, json.dumps(content, indent=2).encode())
+    return {
+        WEIGHTS: save(tensors, metadata={"format": "pt"}),
+        CONFIG: json.dumps(content, indent=2).encode(),
+    }
 
 
-def read_config(folder: Path) -> ModelConfig:
-    """Read and check config.json."""
-    content = _read_json(folder)
-    try:
-        return ModelConfig.model_validate(content.get("model"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in ("model", *first["loc"]))
-        raise DataError(f"{key}: {what_is_wrong(first)}", folder / CONFIG) from error
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files, each of them atomically.
+
+    The configuration comes last: it makes the folder a model.
+    """
+    make_folder(folder)
+    for name in sorted(files, key=FILES.index):
+        write_whole(folder / name, files[name])
 
 
-def _read_json(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
+def folder_files(folder: Path) -> Files:
+    """Return the files of the model in a folder; they are read when they are needed."""
     if not folder.is_dir():
         raise DataError("there is no such folder", folder)
-    if not path.is_file():
+    if not (folder / CONFIG).is_file():
         raise DataError(
             f"no {CONFIG} in it: no model was saved there. A run has one when it is "
             "over (perron train --resume --out goes on with it)",
             folder,
         )
+    return {name: folder / name for name in FILES if (folder / name).is_file()}
+
+
+def read_bytes(files: Files, name: str) -> bytes:
+    """Return the content of a file."""
+    content = files[name]
+    return content.read_bytes() if isinstance(content, Path) else content
+
+
+def where_is(files: Files, name: str) -> Path | str:
+    """Return the path of a file for errors; without a folder, its name.
+
+    A file that is missing belongs beside the configuration.
+    """
+    content = files.get(name, files.get(CONFIG))
+    return content.with_name(name) if isinstance(content, Path) else name
+
+
+def read_config(files: Files) -> ModelConfig:
+    """Read and check the configuration of a model."""
+    where = where_is(files, CONFIG)
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bytes(files, CONFIG))
+    except KeyError as error:
+        raise DataError("is missing", where) from error
     except ValueError as error:
-        raise DataError(f"is not valid JSON: {error}", path) from error
-    content = migrate("model", content if isinstance(content, dict) else {}, path)
-    if unknown := sorted(set(content) - {"model"}):
-        raise DataError(f"{unknown[0]}: there is no such key", path)
-    return content
-
-
-def load_weights(model: nn.Module, folder: Path) -> None:
-    """Load every weight that the model has, and no other."""
-    path = folder / WEIGHTS
+        raise DataError(f"is not valid JSON: {error}", where) from error
+    table = migrate("model", content if isinstance(content, dict) else {}, where)
+    if unknown := sorted(set(table) - {"model"}):
+        raise DataError(f"{unknown[0]}: there is no such key", where)
     try:
-        tensors = load_file(path)
-        model.load_state_dict(tensors)
-    except FileNotFoundError as error:
-        raise DataError("is missing: the model was not saved completely", path) from (
-            error
-        )
+        return ModelConfig.model_validate(table.get("model"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in ("model", *first["loc"]))
+        raise DataError(f"{key}: {what_is_wrong(first)}", where) from error
+
+
+def load_weights(model: nn.Module, files: Files) -> None:
+    """Load every weight that the model has, and no other."""
+    where, content = where_is(files, WEIGHTS), files.get(WEIGHTS)
+    if content is None:
+        raise DataError("is missing: the model was not saved completely", where)
+    try:
+        # A file is mapped into memory, so that the weights are copied once.
+        is_path = isinstance(content, Path)
+        model.load_state_dict(load_file(content) if is_path else load(content))
     except (SafetensorError, RuntimeError) as error:
-        raise DataError(f"does not fit {CONFIG}: {error}", path) from error
+        raise DataError(f"does not fit {CONFIG}: {error}", where) from error

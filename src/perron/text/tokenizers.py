@@ -139,23 +139,22 @@ class WordTokenizer(TextTokenizer):
         return words
 
     @classmethod
-    def load(cls, path: Path) -> "WordTokenizer":
-        """Read a tokenizer.json."""
-        tokenizer = read_tokenizer(path)
+    def from_json(
+        cls, content: bytes, where: str | Path = "tokenizer.json"
+    ) -> "WordTokenizer":
+        """Read the content of a tokenizer.json; errors name the file ``where``."""
+        tokenizer = read_tokenizer(content, where)
         if tokenizer.token_to_id(UNKNOWN) != 0:
-            raise DataError(f"is no tokenizer of words: {UNKNOWN} is not id 0", path)
+            raise DataError(f"is not a word tokenizer: {UNKNOWN} is not id 0", where)
         return cls(tokenizer)
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
-    """Read a tokenizer.json of any kind."""
+def read_tokenizer(content: bytes, where: str | Path) -> Tokenizer:
+    """Read the content of a tokenizer.json of any kind."""
     try:
-        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        problem = "is missing: no text can be read without it"
-        raise DataError(problem, path) from error
+        return Tokenizer.from_str(content.decode())
     except Exception as error:  # tokenizers raises nothing more special
-        raise DataError(f"is no tokenizer: {error}", path) from error
+        raise DataError(f"is not a tokenizer: {error}", where) from error
 
 
 def plain_marks() -> list[normalizers.Normalizer]:
@@ -222,9 +221,17 @@ class SubwordTokenizer(TextTokenizer):
         self.around = self.marks if marked else Marks((), ())
 
     @classmethod
-    def load(cls, path: Path, marked: bool = False) -> "SubwordTokenizer":
-        """Read a tokenizer.json; it does not say whether texts are marked."""
-        return cls(read_tokenizer(path), marked)
+    def from_json(
+        cls,
+        content: bytes,
+        where: str | Path = "tokenizer.json",
+        marked: bool = False,
+    ) -> "SubwordTokenizer":
+        """Read the content of a tokenizer.json; errors name the file ``where``.
+
+        The file does not say whether texts are ``marked``.
+        """
+        return cls(read_tokenizer(content, where), marked)
 
     @property
     def words(self) -> list[str]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import torch
 
 from perron.errors import DataError, SettingsError
-from perron.models.io import CONFIG, WEIGHTS, read_config
-from perron.pipeline import TOKENIZER, Pipeline, load
+from perron.models.io import CONFIG, TOKENIZER, WEIGHTS, folder_files, read_config
+from perron.pipeline import Pipeline, load
 
 
 def fingerprint_of(folder: Path) -> str:
@@ -101,7 +101,7 @@ class TextMapper:
             if count is not None and count < 1:
                 raise ValueError(f"{name} must be at least 1, but came as {count}")
         folder = Path(self.model).absolute()  # workers may be at home elsewhere
-        config = read_config(folder)
+        config = read_config(folder_files(folder))
         reads_pairs = config.settings.kind == "pair" and self.task == "predict"
         if self.text_pair is not None and not reads_pairs:
             kind = "encode takes" if self.task == "encode" else "this model is for"
