@@ -151,11 +151,6 @@ def test_a_pickled_classifier_gives_the_same_answers():
     assert_close(model.predict_proba(expected["texts"]), expected["probabilities"])
 
 
-@pytest.mark.xfail(
-    raises=ModuleNotFoundError,
-    strict=True,
-    reason="the module perron.integrations.scikit_learn.vectorizer was removed",
-)
 def test_a_pickled_vectorizer_gives_the_same_vectors():
     expected = read(VERSION_1 / "pickles" / "vectorizer.json")
     content = (VERSION_1 / "pickles" / "vectorizer.pickle").read_bytes()

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import pickletools
 
 import joblib
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 from perron_tests.opinions import QUICK, opinions
 
+from perron.errors import DataError
+from perron.migrations import current
 from perron.sklearn import CentralityClassifier, CentralityVectorizer
 
 TEXTS, LABELS = opinions(40)
@@ -38,8 +41,37 @@ def test_the_state_is_plain_data(kind, fitted):
         assert type(leaf) in PLAIN or type(leaf) is np.ndarray, leaf
         if isinstance(leaf, np.ndarray):
             assert leaf.dtype != object
-    assert set(state["pipeline_"]) == {"name", "config", "tokenizer", "weights"}
+    assert set(state["pipeline_"]["files"]) == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
     assert b"torch" not in pickle.dumps(fitted)
+
+
+def test_a_pickle_holds_the_files_of_a_model_folder(fitted, tmp_path):
+    fitted.pipeline_.save_pretrained(tmp_path)
+    files = fitted.__getstate__()["pipeline_"]["files"]
+    assert files == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_a_pickle_names_the_public_module_and_its_format_version(fitted):
+    content = pickle.dumps(fitted)
+    modules = {
+        argument.split()[0]
+        for code, argument, _ in pickletools.genops(pickle.dumps(fitted, protocol=2))
+        if code.name == "GLOBAL"
+    }
+    assert {name for name in modules if name.startswith("perron")} == {"perron.sklearn"}
+    assert fitted.__getstate__()["format_version"] == current("pickle")
+    assert not hasattr(pickle.loads(content), "format_version")
+
+
+def test_a_pickle_of_the_future_is_refused(fitted):
+    state = fitted.__getstate__() | {"format_version": current("pickle") + 1}
+    with pytest.raises(DataError, match=r"newer version of Perron .*Upgrade"):
+        CentralityClassifier().__setstate__(state)
 
 
 @pytest.mark.parametrize(

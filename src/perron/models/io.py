@@ -104,7 +104,7 @@ def load_weights(model: nn.Module, files: Files) -> None:
         raise DataError("is missing: the model was not saved completely", where)
     try:
         # A file is mapped into memory, so that the weights are copied once.
-        is_path = isinstance(content, Path)
-        model.load_state_dict(load_file(content) if is_path else load(content))
+        tensors = load(content) if isinstance(content, bytes) else load_file(content)
+        model.load_state_dict(tensors)
     except (SafetensorError, RuntimeError) as error:
         raise DataError(f"does not fit {CONFIG}: {error}", where) from error

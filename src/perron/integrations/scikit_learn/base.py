@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -23,11 +22,10 @@ from perron.integrations.scikit_learn.learning import (
     check_same_model,
     learn,
     new_pipeline,
-    packed,
-    unpacked,
     weighted,
 )
 from perron.integrations.scikit_learn.parameters import Parameters, read_parameters
+from perron.migrations import migrate, stamp
 from perron.pipeline import Pipeline, load
 
 # torch has one stream of random numbers for all threads: fits in threads take turns.
@@ -159,10 +157,10 @@ class TextEstimator(BaseEstimator):
             if self.model is None:
                 check_same_model(self.pipeline_, parameters)
             check_same_classes(self.pipeline_, labels)
-            return unpacked(packed(self.pipeline_))
+            return Pipeline.from_files(self.pipeline_.to_files(), self.pipeline_.name)
         if self.model is None:
             return new_pipeline(parameters, texts, labels, seed)
-        pipeline = load(Path(self.model))
+        pipeline = load(self.model)
         if pipeline.word_ids.kind == "pair":
             raise ValueError(f"model: {self.model} is for pairs of texts")
         check_same_classes(pipeline, labels)
@@ -174,17 +172,19 @@ class TextEstimator(BaseEstimator):
             print(f"Iteration {epoch}, loss = {loss:.4f}{held_out}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return parameters and what was fitted as plain data; see `packed`."""
+        """Return parameters and fitted attributes as plain data."""
         state = dict(super().__getstate__())
         if "pipeline_" in state:
-            state["pipeline_"] = packed(state["pipeline_"])
-        return state
+            pipeline: Pipeline = state["pipeline_"]
+            state["pipeline_"] = {"name": pipeline.name, "files": pipeline.to_files()}
+        return stamp("pickle", state)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Take what `__getstate__` gave; a model comes back on the CPU."""
-        state = dict(state)
+        """Restore what `__getstate__` returned; the model is on the CPU."""
+        state = migrate("pickle", state)
         if "pipeline_" in state:
-            state["pipeline_"] = unpacked(state["pipeline_"])
+            saved = state["pipeline_"]
+            state["pipeline_"] = Pipeline.from_files(saved["files"], saved["name"])
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:

@@ -1,6 +1,5 @@
 """The scikit-learn estimators."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,7 +136,7 @@ class CentralityVectorizer(
             self._train(X, y, sample_weight)
         else:
             check_texts(X)
-            self.pipeline_ = load(Path(self.model))
+            self.pipeline_ = load(self.model)
             self.pipeline_.model.to(self.device)
         return self
 

@@ -1,64 +1,25 @@
-"""Fitting of the scikit-learn estimators: state, initial model and training."""
+"""Fitting of the scikit-learn estimators: initial model and training."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value
-from safetensors.torch import load, save
-from tokenizers import Tokenizer
 from torch.nn import functional as F
 
 from perron.integrations.scikit_learn.parameters import Parameters
 from perron.models import Classifier, ModelConfig, build_model
-from perron.models.config import HuggingFaceSettings
 from perron.pipeline import Pipeline
 from perron.text.batches import Examples, epoch_batches
 from perron.text.encoding import WordIds
-from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
 from perron.text.vocabulary import choose_lexicon, count_words
 from perron.training.evaluate import evaluate
 from perron.training.loop import make_optimiser
 from perron.training.recipe import TrainingSettings
 from perron.training.state import Standing, learning_rate
-
-
-def packed(pipeline: Pipeline) -> dict[str, str | bytes]:
-    """Return strings and bytes that `unpacked` makes the same pipeline of."""
-    model = pipeline.model
-    tensors = {
-        name: tensor.detach().cpu().contiguous()
-        for name, tensor in model.state_dict().items()
-    }
-    return {
-        "name": pipeline.name,
-        "config": model.config.model_dump_json(),
-        "tokenizer": pipeline.word_ids.tokenizer.to_json(),
-        "weights": save(tensors),
-    }
-
-
-def unpacked(state: dict[str, Any]) -> Pipeline:
-    """Make a pipeline, on the CPU; nothing in the state is run as code."""
-    config = ModelConfig.model_validate_json(state["config"])
-    raw = Tokenizer.from_str(state["tokenizer"])
-    encoder = config.settings.encoder
-    tokenizer: TextTokenizer = (
-        SubwordTokenizer(raw, encoder.marks)
-        if isinstance(encoder, HuggingFaceSettings)
-        else WordTokenizer(raw)
-    )
-    # The random weights that are replaced at once leave torch's numbers as they were.
-    with torch.random.fork_rng(devices=[]):
-        model = build_model(config)
-    model.load_state_dict(load(state["weights"]))
-    kind = config.settings.kind
-    word_ids = WordIds(tokenizer, kind, config.max_words, config.max_sentences)
-    return Pipeline(model, word_ids, state["name"])
 
 
 def new_pipeline(
