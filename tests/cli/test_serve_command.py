@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -13,13 +14,14 @@ from perron.serve.run import KEY, listen
 
 def test_every_limit_is_an_option_with_the_same_default_bound_and_help():
     options = inspect.signature(serve).parameters
-    assert set(options) == {"models", "host", "port", "threads", *Limits.model_fields}
-    for name, field in Limits.model_fields.items():
+    limits = {field.name: field for field in fields(Limits)}
+    assert set(options) == {"models", "host", "port", "threads", *limits}
+    for name, field in limits.items():
         assert options[name].default == field.default
         kind, option = get_args(options[name].annotation)
-        assert kind is field.annotation
-        assert option.help == field.description
-        assert option.min == field.metadata[0].ge
+        assert kind is field.type
+        assert option.help == field.metadata["description"]
+        assert option.min == field.metadata["ge"]
 
 
 def test_a_limit_below_its_bound_is_refused(perron, model):

@@ -16,7 +16,7 @@ from perron.serve import Limits, create_app
 
 MODELS = [small_pipeline("text"), small_pipeline("pair", "mean")]
 MODELS[1].name = "pair"
-app = create_app(MODELS, Limits(batch_wait=0))
+app = create_app(MODELS, Limits(batch_wait=0.0))
 schema = schemathesis.openapi.from_dict(app.state.openapi)
 
 
@@ -71,7 +71,9 @@ def test_the_document_describes_records_requests_and_errors():
     assert set(one["properties"]) == {"text", "pair", "model"}
     assert one["required"] == ["text"]
     assert several["additionalProperties"] is one["additionalProperties"] is False
-    assert "256" in str(parts["Limits"])
+    limit = parts["Limits"]["properties"]["max_texts"]
+    assert (limit["default"], limit["minimum"]) == (256, 1)
+    assert limit["description"] == "Texts per request."
     for status in ("401", "404", "413", "422", "429", "500", "503"):
         (error,) = explain["responses"][status]["content"].values()
         assert error["schema"] == {"$ref": template.format(model="ErrorAnswer")}

@@ -1,9 +1,13 @@
-"""Where commands speak: results to standard output, the rest to standard error."""
+"""Output of commands: results on standard output, the rest on standard error."""
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 # Texts, labels and paths are printed as they are: a [b] or a :heart: in them stays.
 messages = Console(
@@ -31,3 +35,22 @@ def say_error(text: str) -> None:
 def is_watched() -> bool:
     """Return if someone sees a progress bar move."""
     return messages.is_terminal and sys.stderr.isatty()
+
+
+def progress_bar(*columns: "ProgressColumn", width: int = 30) -> "Progress":
+    """Return a progress bar on standard error, hidden unless that is a terminal.
+
+    Args:
+        columns: What follows the description of a task and its bar.
+        width: Width of the bar, in characters.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=width),
+        *columns,
+        console=messages,
+        disable=not is_watched(),
+        transient=True,
+    )

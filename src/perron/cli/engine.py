@@ -1,17 +1,24 @@
 """``--engine ray``: a corpus of Parquet files through many workers."""
 
 import os
+import time
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from perron.cli.console import is_watched, progress_bar, say
 from perron.cli.options import CorpusOptions
 from perron.errors import SettingsError
 
+if TYPE_CHECKING:
+    from perron.integrations.corpora.parts import CorpusProgress, Outcome
+
 _PANEL = "Corpora"
+_SECONDS = 60  # between two lines, where there is no bar
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,6 @@ class CorpusJob:
         """Compute it all, and say what came of it."""
         source, out = self.places()
         try:
-            from perron.cli.engine_progress import EngineProgress
             from perron.integrations.corpora import TextMapper
             from perron.integrations.corpora.ray_engine import run_on_ray
         except ModuleNotFoundError as error:
@@ -140,3 +146,67 @@ class CorpusJob:
                 watch=told,
             )
         told.end(outcome, out)
+
+
+class EngineProgress:
+    """Progress of a run: a bar on a terminal, else one line per minute."""
+
+    def __init__(self) -> None:
+        from rich.progress import TextColumn, TimeRemainingColumn
+
+        self._bar = progress_bar(
+            TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(compact=True),
+            width=20,
+        )
+        self._task = self._bar.add_task("starting workers", total=None, told="")
+        self._begin = self._last = time.monotonic()
+        self._rows = 0
+
+    def __enter__(self) -> "EngineProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            say("stopped; the same command goes on with the rest")
+
+    def __call__(self, progress: "CorpusProgress") -> None:
+        now = time.monotonic()
+        self._rows = progress.rows
+        told = (
+            f"{progress.pieces:,} of {progress.all_pieces:,} pieces, "
+            f"{progress.rows:,} rows now, {self._speed(now)}"
+        )
+        self._bar.update(
+            self._task,
+            description="computing",
+            completed=progress.pieces,
+            total=progress.all_pieces,
+            told=told,
+        )
+        if not is_watched() and now - self._last > _SECONDS:
+            self._last = now
+            say(told)
+
+    def _speed(self, now: float) -> str:
+        return f"{self._rows / max(now - self._begin, 1e-9):,.0f} rows/s"
+
+    def end(self, outcome: "Outcome", out: Path) -> None:
+        """Say what came of it."""
+        there = outcome.pieces - outcome.computed
+        speed = f", {self._speed(time.monotonic())}" if outcome.computed else ""
+        say(
+            f"{outcome.rows:,} rows in {outcome.pieces:,} "
+            f"part{'s' * (outcome.pieces != 1)} in {out}"
+            + (f" ({there:,} of them were there){speed}" if there else speed)
+        )
+        if outcome.left_out:
+            rows = "row" if outcome.left_out == 1 else "rows"
+            say(f"left out {outcome.left_out:,} bad {rows}")

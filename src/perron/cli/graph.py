@@ -11,16 +11,16 @@ import typer
 from rich.console import Console
 
 from perron.cli.console import results, say
-from perron.cli.io import refuse_dash
 from perron.cli.options import TextOptions, TextPair, with_options
 from perron.errors import SettingsError
-from perron.explain import Explanation
 from perron.files import write_whole
 
 if TYPE_CHECKING:
     from perron.cli.io import Source
     from perron.explain import Explanation
     from perron.pipeline import Pipeline
+
+    Rows = Sequence[Sequence[Explanation]]  # of each text, by each model
 
 FORMATS = ("terminal", "html", "svg", "png", "json", "graphml")
 
@@ -38,11 +38,11 @@ _ONE = ("svg", "png", "graphml")  # hold one record
 _EVERY_HEAD = ("html", "json")
 _WIDTH = 100  # of a file for people, in characters
 
-Rows = Sequence[Sequence[Explanation]]
-
 
 def check_output(format: str | None, out: Path | None, head: int | None) -> str:
     """Return the format; refuse what does not go together."""
+    from perron.cli.io import refuse_dash
+
     refuse_dash(out)
     chosen = format or (
         "terminal" if out is None else _BY_SUFFIX.get(out.suffix.lower())
@@ -63,7 +63,7 @@ def check_output(format: str | None, out: Path | None, head: int | None) -> str:
     return chosen
 
 
-def write(rows: Rows, format: str, out: Path | None, head: int | None) -> None:
+def write(rows: "Rows", format: str, out: Path | None, head: int | None) -> None:
     """Write a row for each text, with a record for each model.
 
     A file is whole or, if something went wrong, as it was before.
@@ -88,7 +88,7 @@ def write(rows: Rows, format: str, out: Path | None, head: int | None) -> None:
     say(f"wrote {out}")
 
 
-def _content(rows: Rows, format: str, head: int | None) -> str:
+def _content(rows: "Rows", format: str, head: int | None) -> str:
     if format == "terminal":
         file = StringIO()
         _print(rows, Console(file=file, width=_WIDTH), head)
@@ -106,7 +106,7 @@ def _content(rows: Rows, format: str, head: int | None) -> str:
     return rows[0][0].to_svg(head)
 
 
-def _print(rows: Rows, console: Console, head: int | None) -> None:
+def _print(rows: "Rows", console: Console, head: int | None) -> None:
     from perron.explain.terminal import side_by_side, view
 
     for place, row in enumerate(rows):

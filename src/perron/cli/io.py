@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TextColumn, TimeElapsedColumn
 
-from perron.cli.console import is_watched, messages, say
+from perron.cli.console import progress_bar, say
 from perron.errors import DataError, SettingsError
 from perron.files import replaceable, take_name
 from perron.pipeline import Pipeline, load
@@ -118,15 +118,8 @@ class Source:
 
 def counted(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
     """Yield the chunks and show on standard error how many texts are done."""
-    with Progress(
-        TextColumn(verb),
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed:,} texts"),
-        TimeElapsedColumn(),
-        console=messages,
-        disable=not is_watched(),
-        transient=True,
-    ) as bar:
+    columns = (TextColumn("{task.completed:,} texts"), TimeElapsedColumn())
+    with progress_bar(*columns, width=20) as bar:
         task = bar.add_task(verb, total=None)
         for chunk in chunks:
             yield chunk

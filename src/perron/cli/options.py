@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -227,46 +227,46 @@ class CorpusOptions(TextOptions):
 def with_options(
     *groups: type[Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take groups of options as objects.
+    """Let a command take groups of options as dataclasses.
 
-    A group is a dataclass, or a pydantic model. A parameter of the command that is
-    annotated with one of the groups is replaced, in the signature that typer reads, by
-    a parameter for each of its fields, and the command is called with an instance::
+    A parameter of the command that is annotated with one of the dataclasses is
+    replaced, in the signature that typer reads, by a parameter for each of its fields,
+    and the command is called with an instance::
 
         @with_options(TrainOptions)
         def train(options: TrainOptions, seed: Annotated[int, typer.Option()] = 0): ...
 
-    The annotation of a dataclass's field holds its ``typer.Option`` or
-    ``typer.Argument``. A field of a pydantic model is an option with the field's
-    default, lower bound and description, in a panel with the name of the model.
+    The annotation of a field holds its ``typer.Option`` or ``typer.Argument``. Classes
+    that do not know typer have ``description`` and ``ge``, the lower bound, in the
+    metadata of their fields instead. Their options are in a panel with their name.
 
     Args:
-        groups: Dataclasses or pydantic models whose fields are options.
+        groups: Dataclasses whose fields are options.
 
     Raises:
-        TypeError: If the command does not take one of the groups.
+        TypeError: If the command does not take one of the dataclasses.
         ValueError: If two options share a name.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
-        expanded: dict[str, tuple[type[Any], list[str]]] = {}
+        expanded: dict[str, type[Any]] = {}
         parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(command).parameters.values():
             hint = hints[parameter.name]
             if hint in groups:
-                own = _parameters(hint)
-                expanded[parameter.name] = hint, [field.name for field in own]
-                parameters += own
+                expanded[parameter.name] = hint
+                parameters += _parameters(hint)
             else:
                 parameters.append(_keyword(parameter.name, hint, parameter.default))
-        if {group for group, _ in expanded.values()} != set(groups):
+        if set(expanded.values()) != set(groups):
             raise TypeError(f"{command.__name__} must take each of {groups}")
 
         @wraps(command)
         def run(**values: Any) -> None:
-            for name, (group, fields_) in expanded.items():
-                values[name] = group(**{field: values.pop(field) for field in fields_})
+            for name, group in expanded.items():
+                own = {field.name: values.pop(field.name) for field in fields(group)}
+                values[name] = group(**own)
             command(**values)
 
         # Keyword-only, so that a parameter without a default may come last.
@@ -280,31 +280,20 @@ def with_options(
 
 
 def _parameters(group: type[Any]) -> list[inspect.Parameter]:
-    if not is_dataclass(group):
-        return [
-            _keyword(name, _option(group, field), field.default)
-            for name, field in group.model_fields.items()
-        ]
     hints = get_type_hints(group, include_extras=True)
-    return [
-        _keyword(
-            field.name,
-            hints[field.name],
-            inspect.Parameter.empty if field.default is MISSING else field.default,
-        )
-        for field in fields(group)
-    ]
-
-
-def _option(group: type[Any], field: Any) -> Any:
-    """Return the annotation of an option like a field of a pydantic model."""
-    bounds = [bound.ge for bound in field.metadata if hasattr(bound, "ge")]
-    option = typer.Option(
-        min=bounds[0] if bounds else None,
-        help=field.description,
-        rich_help_panel=group.__name__,
-    )
-    return Annotated[field.annotation, option]
+    parameters = []
+    for field in fields(group):
+        hint = hints[field.name]
+        if field.metadata:
+            option = typer.Option(
+                min=field.metadata["ge"],
+                help=field.metadata["description"],
+                rich_help_panel=group.__name__,
+            )
+            hint = Annotated[hint, option]
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        parameters.append(_keyword(field.name, hint, default))
+    return parameters
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -1,17 +1,15 @@
-"""Bars that show how training and reading go."""
+"""Progress bars of training, and of reading word vectors."""
 
 from typing import Any
 
 from rich.progress import (
-    BarColumn,
     MofNCompleteColumn,
-    Progress,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 
-from perron.cli.console import is_watched, messages, say
+from perron.cli.console import progress_bar, say
 from perron.training.callbacks import Watcher
 from perron.training.metrics import format_metrics
 from perron.training.recipe import TrainingSettings
@@ -24,15 +22,10 @@ class TrainingBar(Watcher):
     def __init__(self, settings: TrainingSettings, title: str = "") -> None:
         self._settings = settings
         self._title = f"{title} " if title else ""
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
+        self._bar = progress_bar(
             MofNCompleteColumn(),
             TextColumn("{task.fields[told]}"),
             TimeRemainingColumn(compact=True),
-            console=messages,
-            disable=not is_watched(),
-            transient=True,
         )
         self._task: TaskID | None = None
 
@@ -79,14 +72,8 @@ class ReadingBar:
     """A bar in bytes for each source of word vectors."""
 
     def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(compact=True),
-            console=messages,
-            disable=not is_watched(),
-            transient=True,
+        self._bar = progress_bar(
+            TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(compact=True)
         )
         self._tasks: dict[str, TaskID] = {}
 
