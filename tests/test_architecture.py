@@ -73,11 +73,34 @@ def test_the_test_sees_both_kinds_of_import():
     assert imported_packages(source) == {"serve", "cli"}
 
 
-def test_import_perron_imports_nothing_heavy():
-    code = "import sys, torch; before = set(sys.modules); import perron; " + (
-        "print(*sorted({n.split('.')[0] for n in set(sys.modules) - before}))"
+def imported_by(code: str) -> set[str]:
+    """Return the packages that some code imports, beyond those of torch."""
+    code = (
+        "import sys, torch; before = set(sys.modules); "
+        + code
+        + ("; print(*sorted({n.split('.')[0] for n in set(sys.modules) - before}))")
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    new = set(run.stdout.split())
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def test_import_perron_imports_nothing_heavy():
+    new = imported_by("import perron")
     assert "perron" in new
     assert not new & {"numba", "llvmlite", "scipy", "rich", "pandas", "matplotlib"}
+
+
+def test_the_command_line_starts_without_the_libraries_of_its_commands():
+    new = imported_by("import perron.cli.app")
+    assert {"perron", "typer"} <= new
+    heavy = {"accelerate", "datasets", "huggingface_hub", "numba", "pandas", "pyarrow"}
+    heavy |= {
+        "pydantic",
+        "safetensors",
+        "sklearn",
+        "starlette",
+        "tokenizers",
+        "uvicorn",
+    }
+    assert not new & heavy
