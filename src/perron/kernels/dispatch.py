@@ -156,7 +156,9 @@ def use(backend: str | Backend) -> Iterator[None]:
 
 def select(operation: str, tensor: Tensor) -> Kernels:
     """Return the kernels that an eager call on this tensor uses."""
-    used, device = _used.get(), tensor.device.type
+    used = _used.get()
+    # device.type makes a string each time, which takes longer than all the rest.
+    device = "cpu" if tensor.is_cpu else tensor.device.type
     if isinstance(used, Backend):
         if used.supports(device) and operation in used.kernels:
             return used.kernels[operation]
