@@ -3,26 +3,33 @@
 import subprocess
 import sys
 
+from perron_tests.errors import assert_mentions
+
 # What each message must contain: the argument, what came, and what is possible.
 CASES = {
     "MeanPool(2)([[1.0, 2.0]])": ("states", "list"),
     "MeanPool(2)(torch.ones(1, 1, 2), [[True]])": ("mask", "list"),
     "MeanPool(2)(torch.ones(1, 2), lengths=[None])": ("lengths", "[None]"),
-    "MeanPool(2)(torch.ones(1, 1, 2), torch.tensor([[2]]))": ("mask", "2", "0", "1"),
-    "GraphCentralityPool(2)": ("axis", "None", "-1", "-2", "attention"),
+    "MeanPool(2)(torch.ones(1, 1, 2), torch.tensor([[2]]))": ("mask", 2, 0, 1),
+    "GraphCentralityPool(2)": ("axis", None, -1, -2, "attention"),
     "GraphCentralityPool(2, -1)(torch.ones(1, 1, 2), [[1.0]])": ("graph", "list"),
     "stationary(torch.rand(3, 3), norm='max')": ("norm", "'max'", '"sum"', '"l2"'),
     "power_method(torch.rand(3, 3), gradient='exact')": (
         "gradient",
         "'exact'",
-        '"unrolled", "truncated", "reverse"',
+        "unrolled",
+        "truncated",
+        "reverse",
     ),
     "CentralityPool(4, connectivity='mpl')": (
         "connectivity",
         "'mpl'",
-        '"mlp", "bilinear", "query", "low_rank"',
+        "mlp",
+        "bilinear",
+        "query",
+        "low_rank",
     ),
-    "CentralityPool(4, connectivity=3)": ("connectivity", "3", '"mlp"'),
+    "CentralityPool(4, connectivity=3)": ("connectivity", 3, '"mlp"'),
     "CentralityPool(4, solver='exact')": ("solver", "'exact'", '"direct"', '"power"'),
     "CentralityPool(4, activation='gelu')": (
         "activation",
@@ -32,13 +39,13 @@ CASES = {
     ),
     "CentralityPool(4, values='edges')": ("values", "'edges'", '"states"', '"flow"'),
     "CentralityPool(4, norm='max')": ("norm", "'max'", '"sum"', '"l2"'),
-    "CentralityPool(4, heads=0)": ("heads", "0", "at least 1"),
+    "CentralityPool(4, heads=0)": ("heads", 0, 1),
     "PowerSettings(gradient='exact')": ("gradient", "'exact'", '"reverse"'),
-    "PowerSettings(max_steps=0)": ("max_steps", "0", "at least 1"),
-    "MaxPool(0)": ("dim", "0", "at least 1"),
-    "SelfAttentionPool(4, queries=0)": ("queries", "0", "at least 1"),
-    "DynamicRoutingPool(4, capsules=0)": ("capsules", "0", "at least 1"),
-    "DynamicRoutingPool(4, capsule_dim=0)": ("capsule_dim", "0", "at least 1"),
+    "PowerSettings(max_steps=0)": ("max_steps", 0, 1),
+    "MaxPool(0)": ("dim", 0, 1),
+    "SelfAttentionPool(4, queries=0)": ("queries", 0, 1),
+    "DynamicRoutingPool(4, capsules=0)": ("capsules", 0, 1),
+    "DynamicRoutingPool(4, capsule_dim=0)": ("capsule_dim", 0, 1),
 }
 
 
@@ -51,6 +58,5 @@ def test_every_wrong_setting_is_refused_with_what_came_and_what_is_possible():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     lines = run.stdout.splitlines()
     assert len(lines) == len(CASES), run.stderr
-    for line, (argument, *parts) in zip(lines, CASES.values(), strict=True):
-        assert line.startswith(argument), line
-        assert all(part in line for part in parts), line
+    for line, parts in zip(lines, CASES.values(), strict=True):
+        assert_mentions(line, *parts)

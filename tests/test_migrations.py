@@ -3,6 +3,7 @@ import json
 from typing import get_args
 
 import pytest
+from perron_tests.errors import mentions
 
 from perron import migrations
 from perron.errors import DataError
@@ -97,17 +98,13 @@ def test_the_newest_version_is_left_as_it_is(kind):
 def test_a_version_of_the_future_is_refused(kind):
     future = current(kind) + 1
     table = {VERSION: future, "schema": f"perron-graph-{future}"}
-    with pytest.raises(DataError) as got:
+    with pytest.raises(DataError, match=mentions("some/file", future, current(kind))):
         migrate(kind, table, "some/file")
-    assert str(got.value) == (
-        f"some/file: was written by a newer version of Perron (format {future}; this "
-        f"version reads up to {current(kind)}). Upgrade Perron."
-    )
 
 
 @pytest.mark.parametrize("version", [0, -1, 1.0, True, "1", None])
 def test_a_version_that_is_not_a_positive_integer_is_refused(version):
-    with pytest.raises(DataError, match=f"{VERSION} .*{version!r}"):
+    with pytest.raises(DataError, match=mentions(VERSION, repr(version))):
         migrate("settings", {VERSION: version})
 
 
@@ -119,12 +116,12 @@ def test_a_graph_of_an_unknown_schema_is_refused(schema):
 
 @pytest.mark.parametrize("table", [{}, {"model": {}}, {"format": "perron-2"}])
 def test_a_model_must_say_that_it_is_one(table):
-    with pytest.raises(DataError, match="does not describe a Perron model"):
+    with pytest.raises(DataError, match="Perron model"):
         migrate("model", table)
 
 
 def test_a_table_that_is_not_of_its_version_is_refused():
-    with pytest.raises(DataError, match=r"file: is not a valid pickle of format 1"):
+    with pytest.raises(DataError, match=mentions("file", "pickle", "format 1")):
         migrate("pickle", {"pipeline_": {"name": "no config"}}, "file")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from perron_tests.errors import mentions
 from perron_tests.explanations import document, pair, plans
 from perron_tests.models import AGGREGATORS
 from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
@@ -38,50 +39,62 @@ def changed(record, change):
     return json.dumps(table)
 
 
+# How a record is spoilt, and what the error mentions.
 MALFORMED = {
-    "the whole: Invalid JSON": lambda table: None,
-    "schema: Input should be 'perron-graph-1'": lambda table: table.update(schema="2"),
-    "model.kind: Input should be": lambda table: table["model"].update(kind="song"),
-    "words: Input should be a valid array": lambda table: table.update(words=None),
-    "probabilities.good: Input should be a valid number": (
-        lambda table: table["probabilities"].update(good="much")
+    "schema": (lambda table: table.update(schema="2"), ["schema: ", "perron-graph-1"]),
+    "kind": (lambda table: table["model"].update(kind="song"), ["model.kind: "]),
+    "no words": (lambda table: table.update(words=None), ["words: "]),
+    "probability": (
+        lambda table: table["probabilities"].update(good="much"),
+        ["probabilities.good: "],
     ),
-    "text: Field required": lambda table: table.pop("text"),
-    "label nice has no probability": lambda table: table.update(label="nice"),
-    "1 graphs of words, but 2 texts": lambda table: table["words"].pop(),
-    "a pair has no second text": lambda table: table.update(pair=None),
-    "a pair has sentences": (
-        lambda table: table.update(sentences={**table["words"][0], "nodes": ["a", "b"]})
+    "no text": (lambda table: table.pop("text"), ["text: "]),
+    "label": (lambda table: table.update(label="nice"), ["label", "nice"]),
+    "one graph": (lambda table: table["words"].pop(), ["1 graphs", "2 texts"]),
+    "no second text": (lambda table: table.update(pair=None), ["pair", "second text"]),
+    "sentences of a pair": (
+        lambda table: table.update(
+            sentences={**table["words"][0], "nodes": ["a", "b"]}
+        ),
+        ["pair", "sentences"],
     ),
-    "a graph of 8 nodes has another number": (
-        lambda table: table["words"][0]["heads"][0]["edges"].pop()
+    "a row of edges": (
+        lambda table: table["words"][0]["heads"][0]["edges"].pop(),
+        ["8 nodes"],
     ),
-    "of 8 nodes has": lambda table: table["words"][0]["heads"][0]["edges"][3].pop(),
-    "8 nodes has": lambda table: table["words"][0]["places"].pop(),
-    "nodes has another number": lambda table: table["words"][0]["weights"].pop(),
-    "weights and no heads": lambda table: table["words"][1].update(heads=[]),
-    "some heads of a graph have edges": (
-        lambda table: table["words"][1]["heads"][0].update(edges=None)
+    "an edge": (
+        lambda table: table["words"][0]["heads"][0]["edges"][3].pop(),
+        ["8 nodes"],
+    ),
+    "a place": (lambda table: table["words"][0]["places"].pop(), ["8 nodes"]),
+    "a weight": (lambda table: table["words"][0]["weights"].pop(), ["8 nodes"]),
+    "heads": (lambda table: table["words"][1].update(heads=[]), ["weights", "heads"]),
+    "edges of one head": (
+        lambda table: table["words"][1]["heads"][0].update(edges=None),
+        ["heads", "edges"],
     ),
 }
 
 
-@pytest.mark.parametrize("problem", MALFORMED)
-def test_a_malformed_record_is_refused_with_the_reason(problem):
-    written = changed(pair(heads=2), MALFORMED[problem])
-    if "Invalid JSON" in problem:
-        written = written[:-1]
-    with pytest.raises(DataError, match="no record of the schema perron-graph-1") as no:
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_record_is_refused_with_the_reason(kind):
+    spoil, parts = MALFORMED[kind]
+    written = changed(pair(heads=2), spoil)
+    with pytest.raises(DataError, match=mentions("perron-graph-1", *parts)):
         Explanation.from_json(written)
-    assert problem in str(no.value)
+
+
+def test_a_record_cut_short_is_refused():
+    with pytest.raises(DataError, match=mentions("perron-graph-1", "JSON")):
+        Explanation.from_json(pair(heads=2).to_json()[:-1])
 
 
 def test_a_document_has_as_many_graphs_as_sentences():
     written = changed(document(), lambda table: table["words"].pop())
-    with pytest.raises(DataError, match="1 graphs of words, but 2"):
+    with pytest.raises(DataError, match=mentions("1 graphs", 2)):
         Explanation.from_json(written)
     written = changed(document(), lambda table: table.update(sentences=None))
-    with pytest.raises(DataError, match="a document has no sentences"):
+    with pytest.raises(DataError, match=mentions("document", "sentences")):
         Explanation.from_json(written)
 
 

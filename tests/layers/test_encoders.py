@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from perron_tests.errors import mentions
 from safetensors.torch import load, save
 
 from perron.layers import BiLSTMEncoder, CNNEncoder, NoEncoder, TransformerEncoder
@@ -168,37 +169,33 @@ class TestEveryEncoder:
         )
 
     @pytest.mark.parametrize(
-        ("shape", "options", "message"),
+        ("shape", "options", "parts"),
         [
-            ((5, E), {}, r"\(B, N, E\).*\(5, 6\); flat states need lengths"),
-            ((5, E), {"lengths": [2, 2]}, r"add up to 4 words.*\(5, 6\)"),
-            ((1, 5, E), {"lengths": [1]}, r"add up to 1 words.*\(1, 5, 6\)"),
-            ((2, E), {"lengths": [3, -1]}, r"from 0, but came as \[3, -1\]"),
-            (
-                (2, E),
-                {"lengths": torch.tensor([0.5, 1.5])},
-                r"whole numbers from 0, but came as \[0.5, 1.5\]",
-            ),
+            ((5, E), {}, ["(B, N, E)", (5, 6), "lengths"]),
+            ((5, E), {"lengths": [2, 2]}, ["lengths", "4 words", (5, 6)]),
+            ((1, 5, E), {"lengths": [1]}, ["lengths", "1 words", (1, 5, 6)]),
+            ((2, E), {"lengths": [3, -1]}, ["lengths", [3, -1]]),
+            ((2, E), {"lengths": torch.tensor([0.5, 1.5])}, ["lengths", [0.5, 1.5]]),
             (
                 (2, E),
                 {"lengths": [2], "mask": torch.ones(1, 2, dtype=torch.bool)},
-                "leave out the mask",
+                ["flat states", "mask"],
             ),
             (
                 (2, 3, E),
                 {"mask": torch.ones(2, 4, dtype=torch.bool)},
-                r"shape \(2, 3\).*\(2, 4\)",
+                ["mask", (2, 3), (2, 4)],
             ),
-            ((2, 3, E), {"mask": torch.full((2, 3), 0.5)}, r"mask .*0\.5.*float32"),
+            ((2, 3, E), {"mask": torch.full((2, 3), 0.5)}, ["mask", 0.5, "float32"]),
             (
                 (1, 3, E),
                 {"mask": torch.tensor([[False, True, True]])},
-                "words must come first",
+                ["words", "first"],
             ),
         ],
     )
-    def test_a_wrong_argument_is_refused(self, encoder, shape, options, message):
-        with pytest.raises(ValueError, match=message):
+    def test_a_wrong_argument_is_refused(self, encoder, shape, options, parts):
+        with pytest.raises(ValueError, match=mentions(*parts)):
             encoder(torch.rand(shape), **options)
 
 

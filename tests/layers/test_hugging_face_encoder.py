@@ -139,9 +139,9 @@ def test_a_model_that_is_tuned_has_gradients_everywhere_and_dropout():
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"model_type": "t5"}, "an encoder with a decoder"),
-        ({"model_type": "bert", "auto_map": {}}, "code of its own"),
-        ({"hidden_size": 3}, "does not say what it is"),
+        ({"model_type": "t5"}, "decoder"),
+        ({"model_type": "bert", "auto_map": {}}, "code"),
+        ({"hidden_size": 3}, "transformers"),
     ],
 )
 def test_models_that_cannot_be_used_are_refused(config, problem):

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from perron_tests.errors import mentions
 
 from perron.layers import TransformerEncoder
 from perron.layers.encoders import _positions
@@ -47,5 +48,5 @@ def test_dropout_only_in_training():
 
 @pytest.mark.parametrize(("hidden", "heads"), [(9, 3), (8, 3)])
 def test_a_width_that_cannot_be_parted_is_refused(hidden, heads):
-    with pytest.raises(ValueError, match=f"hidden .*heads = {heads}, got {hidden}"):
+    with pytest.raises(ValueError, match=mentions("hidden", "heads", hidden, heads)):
         TransformerEncoder(6, hidden, heads=heads)

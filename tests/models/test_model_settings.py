@@ -1,7 +1,9 @@
 import inspect
 import pickle
+import re
 
 import pytest
+from perron_tests.errors import mentions, problem_of
 from perron_tests.models import KINDS, LABELS, small_config
 from pydantic import ValidationError
 
@@ -71,39 +73,46 @@ def test_every_option_has_a_description(name):
         ({"aggregator": {"name": "centrality", "hiden": 3}}, "centrality.hiden"),
         ({"embedding": {"width": 3}}, "embedding.width"),
         ({"head": {"layers": 3}}, "head.layers"),
-        ({"aggregator": "maximum"}, "'max', 'mean'"),
+        ({"aggregator": "maximum"}, mentions("maximum", "'max'", "'mean'")),
         ({"encoder": {"hidden": 3}}, "name"),
-        ({"kind": "novel"}, "'text', 'document' or 'pair'"),
-        ({"embedding": {"dim": 0}}, "dim .* at least 1, got 0"),
-        ({"embedding": {"dropout": 1.0}}, "dropout .* below 1, got 1.0"),
-        ({"embedding": {"dropout": -0.1}}, "dropout .* at least 0 .* got -0.1"),
-        ({"embedding": {"dropout": float("nan")}}, "dropout .* got nan"),
+        ({"kind": "novel"}, mentions("kind", "'text'", "'document'", "'pair'")),
+        ({"embedding": {"dim": 0}}, mentions("dim", 1, 0)),
+        ({"embedding": {"dropout": 1.0}}, mentions("dropout", 1.0)),
+        ({"embedding": {"dropout": -0.1}}, mentions("dropout", -0.1)),
+        ({"embedding": {"dropout": float("nan")}}, mentions("dropout", "nan")),
         ({"encoder": {"name": "bilstm", "layers": 0}}, "layers"),
-        ({"encoder": {"name": "cnn", "widths": []}}, "widths .* at least one"),
+        ({"encoder": {"name": "cnn", "widths": []}}, "widths"),
         ({"encoder": {"name": "cnn", "widths": [3, 0]}}, "widths"),
         (
             {"encoder": {"name": "transformer", "hidden": 9, "heads": 3}},
-            "hidden must be even and a multiple of heads",
+            mentions("hidden", "even", "heads"),
         ),
         (
             {"encoder": {"name": "transformer", "hidden": 10, "heads": 4}},
-            "hidden must be even and a multiple of heads",
+            mentions("hidden", "even", "heads"),
         ),
-        ({"aggregator": {"name": "centrality", "norm": "max"}}, "'sum' or 'l2'"),
-        ({"sentence_aggregator": "max"}, "are for kind = 'document'"),
-        ({"kind": "pair", "sentence_encoder": "none"}, "are for kind = 'document'"),
+        (
+            {"aggregator": {"name": "centrality", "norm": "max"}},
+            mentions("norm", "'sum'", "'l2'"),
+        ),
+        ({"sentence_aggregator": "max"}, mentions("kind", "'document'")),
+        (
+            {"kind": "pair", "sentence_encoder": "none"},
+            mentions("kind", "'document'"),
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(given, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValidationError) as caught:
         ModelSettings.model_validate(given)
+    assert re.search(message, problem_of(caught.value))
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"labels": ("one",)}, "at least 2 items"),
-        ({"labels": ("a", "b", "a")}, r"labels must differ, but came as \('a', 'b'"),
+        ({"labels": ("one",)}, mentions("labels", 2)),
+        ({"labels": ("a", "b", "a")}, mentions("labels", ("a", "b", "a"))),
         ({"vocabulary": 0}, "vocabulary"),
         ({"max_words": 0}, "max_words"),
         ({"words": 3}, "words"),
@@ -112,8 +121,9 @@ def test_what_makes_no_sense_is_refused_by_name(given, message):
 def test_an_impossible_configuration_is_refused(given, message):
     possible = {"settings": ModelSettings(), "vocabulary": 9, "labels": LABELS}
     ModelConfig.model_validate(possible)
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValidationError) as caught:
         ModelConfig.model_validate(possible | given)
+    assert re.search(message, problem_of(caught.value))
 
 
 def test_all_settings_are_frozen_and_closed():

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import torch
+from perron_tests.errors import mentions
 from perron_tests.models import (
     AGGREGATORS,
     ENCODERS,
@@ -108,12 +109,12 @@ def test_nothing_in_the_folder_is_run(folder, tmp_path):
 
 class TestWhatCannotBeLoaded:
     def test_a_folder_that_is_not_there(self, tmp_path):
-        with pytest.raises(DataError, match=r"nowhere: there is no such folder"):
+        with pytest.raises(DataError, match=mentions(tmp_path / "nowhere")):
             load_model(tmp_path / "nowhere")
 
     def test_weights_that_are_missing(self, folder):
         (folder / WEIGHTS).unlink()
-        with pytest.raises(DataError, match=r"model\.safetensors: is missing"):
+        with pytest.raises(DataError, match=mentions(folder / WEIGHTS)):
             load_model(folder)
 
     @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff" * 100])
@@ -141,26 +142,24 @@ class TestWhatCannotBeLoaded:
         else:
             tensors[name] = torch.zeros(4)
         save_file(tensors, folder / WEIGHTS)
-        with pytest.raises(
-            DataError, match=rf"safetensors: does not fit.*(\n.*)*{name}"
-        ):
+        with pytest.raises(DataError, match=mentions(folder / WEIGHTS, name)):
             load_model(folder)
 
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ("", "not valid JSON"),
-            ("{", "not valid JSON"),
-            ("[]", "does not describe a Perron model"),
-            ("{}", "does not describe a Perron model"),
-            ('{"model_type": "bert"}', "does not describe a Perron model"),
-            ('{"format": "perron-2"}', "does not describe a Perron model"),
-            ('{"format_version": 99}', r"newer version of Perron \(format 99"),
-            ('{"format_version": "2"}', "format_version .* '2'"),
+            ("", "JSON"),
+            ("{", "JSON"),
+            ("[]", "Perron model"),
+            ("{}", "Perron model"),
+            ('{"model_type": "bert"}', "Perron model"),
+            ('{"format": "perron-2"}', "Perron model"),
+            ('{"format_version": 99}', mentions("format 99", "newer version")),
+            ('{"format_version": "2"}', mentions("format_version", "'2'")),
             ('{"format_version": 2, "format": "perron-1"}', "json: format: "),
             ('{"format": "perron-1"}', "json: model: "),
             ('{"format": "perron-1", "model": 3}', "json: model: "),
-            ('{"format": "perron-1", "model": {}}', r"model\.settings: is missing"),
+            ('{"format": "perron-1", "model": {}}', r"model\.settings"),
         ],
     )
     def test_a_configuration_that_is_none(self, folder, content, message):
@@ -171,12 +170,12 @@ class TestWhatCannotBeLoaded:
 
     def test_a_configuration_that_is_no_text(self, folder):
         (folder / CONFIG).write_bytes(b"\xff\xfe\xfa")
-        with pytest.raises(DataError, match=r"config\.json: is not valid JSON"):
+        with pytest.raises(DataError, match=mentions(folder / CONFIG, "JSON")):
             load_model(folder)
 
     def test_an_unknown_key_anywhere(self, folder):
         change_config(folder, lambda content: content.update(auto_map="x.py"))
-        with pytest.raises(DataError, match=r"config\.json: auto_map: "):
+        with pytest.raises(DataError, match=mentions(folder / CONFIG, "auto_map")):
             load_model(folder)
 
     @pytest.mark.parametrize("place", ["model", "settings", "aggregator"])
@@ -191,7 +190,7 @@ class TestWhatCannotBeLoaded:
             levels[place]["colour"] = "red"
 
         change_config(folder, change)
-        with pytest.raises(DataError, match=rf"{place}.*colour: "):
+        with pytest.raises(DataError, match=rf"{place}.*colour"):
             load_model(folder)
 
     def test_a_vocabulary_of_another_size(self, folder):
@@ -199,12 +198,12 @@ class TestWhatCannotBeLoaded:
             content["model"]["vocabulary"] = VOCABULARY + 1
 
         change_config(folder, change)
-        with pytest.raises(DataError, match=r"does not fit config\.json"):
+        with pytest.raises(DataError, match=mentions(folder / WEIGHTS, "config.json")):
             load_model(folder)
 
     def test_a_model_of_another_kind(self, tmp_path):
         small_model("pair").save_pretrained(tmp_path)
-        with pytest.raises(ValueError, match=r"is for kind = 'text'.*'pair'"):
+        with pytest.raises(ValueError, match=mentions("kind", "'text'", "'pair'")):
             TextClassifier.from_pretrained(tmp_path)
 
 
@@ -231,13 +230,13 @@ class TestFailingWrites:
             sync(file)
 
         monkeypatch.setattr(os, "fsync", fail_second)
-        with pytest.raises(DataError, match=r"config\.json: could not be written"):
+        with pytest.raises(DataError, match=mentions(tmp_path / CONFIG)):
             small_model("text").save_pretrained(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
-        with pytest.raises(DataError, match="no model was saved there"):
+        with pytest.raises(DataError, match=mentions(tmp_path, "config.json")):
             load_model(tmp_path)
 
     def test_a_file_where_the_folder_should_be(self, tmp_path):
         (tmp_path / "model").write_text("")
-        with pytest.raises(DataError, match="model: cannot be made a folder"):
+        with pytest.raises(DataError, match=mentions(tmp_path / "model")):
             small_model("text").save_pretrained(tmp_path / "model")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from perron_tests.errors import assert_mentions, mentions
 from perron_tests.hub import small_hub
 from perron_tests.pipelines import small_pipeline
 
@@ -95,7 +96,7 @@ def test_commands_take_a_model_of_the_hub(hub, pushed, at_hub):
 def test_a_model_that_is_not_there_is_said_in_a_line(pushed, at_hub):
     run = at_hub("-m", "perron", "predict", "hub:me/nothing", TEXT)
     assert run.returncode == 1
-    assert "hub:me/nothing: there is no such model" in run.stderr
+    assert_mentions(run.stderr, "hub:me/nothing", "no such model")
     assert "Traceback" not in run.stderr
 
 
@@ -107,7 +108,7 @@ def test_pickled_weights_are_neither_fetched_nor_read(hub, at_hub):
     hub.models["me/pickle"] = files
     run = at_hub("-m", "perron", "predict", "hub:me/pickle", TEXT)
     assert run.returncode == 1
-    assert "model.safetensors: is missing" in run.stderr
+    assert "model.safetensors" in run.stderr
     assert not any(path.endswith("pytorch_model.bin") for path in hub.asked)
 
 
@@ -119,15 +120,16 @@ def test_a_hub_that_cannot_be_reached_is_said_in_a_line(hub, at_hub):
     )
     environment_free = f"import os; os.environ['HF_HUB_OFFLINE'] = '1'; {code}"
     run = at_hub("-c", environment_free)
-    assert "hub:me/unreached: cannot be downloaded" in run.stdout, run.stderr
+    assert "hub:me/unreached" in run.stdout, run.stderr
 
 
 @pytest.mark.parametrize("name", ["runs/demo/model", "/a/b", "model", "a b/c", ""])
 def test_what_is_no_name_of_the_hub_is_a_folder(name):
     assert hub_name(name) is None
     for load in (perron.load, Pipeline.from_pretrained):
-        with pytest.raises(DataError, match=r"no such folder|no model was saved"):
+        with pytest.raises(DataError, match=mentions(Path(name))) as caught:
             load(name)
+        assert "hub:" not in str(caught.value)
 
 
 @pytest.mark.parametrize("load", [perron.load, Pipeline.from_pretrained])
@@ -143,10 +145,9 @@ class TestFoldersBeforeTheHub:
         assert load("me/films").name == "films"
 
     def test_a_misspelled_name_beside_other_folders(self, load):
-        message = r"me/flims: there is no such folder.* hub:me/flims"
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(DataError, match=mentions("me/flims", "hub:me/flims")):
             load("me/flims")
 
     def test_a_path(self, load):
-        with pytest.raises(DataError, match="there is no such folder"):
+        with pytest.raises(DataError, match=mentions(Path("owner/model"))):
             load(Path("owner/model"))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from perron_tests import environment
+from perron_tests.errors import assert_mentions, mentions
 from perron_tests.models import AGGREGATORS, LABELS
 from perron_tests.pipelines import OTHERS, TEXTS, WORDS, arguments, small_pipeline
 
@@ -176,37 +177,37 @@ def test_documents_are_read_sentence_by_sentence():
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("kind", "given", "message"),
+        ("kind", "given", "parts"),
         [
-            ("text", (["a"], ["b"]), "for single texts: leave out the pairs"),
-            ("document", (["a"], ["b"]), "for single texts: leave out the pairs"),
-            ("pair", (["a"],), "for pairs: give the second texts as pairs="),
-            ("pair", (["a", "b"], ["a"]), "2 texts, but 1 pairs"),
-            ("text", ("good film",), r"for one text write \[text\]"),
-            ("pair", (["a"], "b"), r"for one text write \[text\]"),
-            ("text", (["a", "\ud800"],), "text 1 is not Unicode"),
-            ("pair", (["a"], ["\udfff"]), "pair 0 is not Unicode"),
+            ("text", (["a"], ["b"]), ["single texts", "pairs"]),
+            ("document", (["a"], ["b"]), ["single texts", "pairs"]),
+            ("pair", (["a"],), ["pairs="]),
+            ("pair", (["a", "b"], ["a"]), ["2 texts", "1 pairs"]),
+            ("text", ("good film",), ["[text]"]),
+            ("pair", (["a"], "b"), ["[text]"]),
+            ("text", (["a", "\ud800"],), ["text 1", "Unicode"]),
+            ("pair", (["a"], ["\udfff"]), ["pair 0", "Unicode"]),
         ],
     )
-    def test_mixed_up_texts_and_pairs(self, kind, given, message):
-        with pytest.raises(ValueError, match=message):
+    def test_mixed_up_texts_and_pairs(self, kind, given, parts):
+        with pytest.raises(ValueError, match=mentions(*parts)):
             small_pipeline(kind).predict(*given)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=mentions(*parts)):
             small_pipeline(kind).predict_proba(*given)
 
     def test_mixed_up_texts_to_encode_and_explain(self):
-        with pytest.raises(ValueError, match=r"for one text write \[text\]"):
+        with pytest.raises(ValueError, match=mentions("[text]")):
             small_pipeline("text").encode("good film")
-        with pytest.raises(ValueError, match="for pairs"):
+        with pytest.raises(ValueError, match="pairs"):
             small_pipeline("pair").explain("good")
-        with pytest.raises(ValueError, match="for single texts"):
+        with pytest.raises(ValueError, match="single texts"):
             small_pipeline("text").explain("good", "bad")
-        with pytest.raises(ValueError, match="text 0 is not Unicode"):
+        with pytest.raises(ValueError, match=mentions("text 0", "Unicode")):
             small_pipeline("text").explain("\ud800")
 
     @pytest.mark.parametrize("batch_size", [0, -1])
     def test_a_batch_of_nothing(self, batch_size):
-        message = f"batch_size must be at least 1, but came as {batch_size}"
+        message = mentions("batch_size", batch_size)
         with pytest.raises(ValueError, match=message):
             small_pipeline("text").predict(["a"], batch_size=batch_size)
         with pytest.raises(ValueError, match=message):
@@ -214,15 +215,14 @@ class TestRefusals:
 
     def test_what_is_no_string_and_not_an_array_of_strings(self):
         """In a process of its own: the type checker of the test run comes before."""
-        refused = "must be a string, but came as <class"
         cases = {
-            "text.predict([3])": f"text 0 {refused} 'int'>",
-            "text.predict(['a', None])": f"text 1 {refused} 'NoneType'>",
-            "text.encode([b'a'])": f"text 0 {refused} 'bytes'>",
-            "text.explain(['a'])": f"text 0 {refused} 'list'>",
-            "pair.predict(['a'], [['b']])": f"pair 0 {refused} 'list'>",
-            "pair.explain('a', 3)": f"pair 0 {refused} 'int'>",
-            "pair.predict(np.array(['a', 'b']), np.array(['b', 'a']))": "accepted",
+            "text.predict([3])": ("text 0", "int"),
+            "text.predict(['a', None])": ("text 1", "NoneType"),
+            "text.encode([b'a'])": ("text 0", "bytes"),
+            "text.explain(['a'])": ("text 0", "list"),
+            "pair.predict(['a'], [['b']])": ("pair 0", "list"),
+            "pair.explain('a', 3)": ("pair 0", "int"),
+            "pair.predict(np.array(['a', 'b']), np.array(['b', 'a']))": ("accepted",),
         }
         code = (
             "import numpy as np\n"
@@ -239,7 +239,10 @@ class TestRefusals:
             text=True,
             env=environment(),
         )
-        assert run.stdout.splitlines() == list(cases.values()), run.stderr
+        lines = run.stdout.splitlines()
+        assert len(lines) == len(cases), run.stderr
+        for line, parts in zip(lines, cases.values(), strict=True):
+            assert_mentions(line, *parts)
 
 
 class TestFolders:
@@ -250,25 +253,25 @@ class TestFolders:
 
     def test_words_that_are_missing(self, folder):
         (folder / "tokenizer.json").unlink()
-        with pytest.raises(DataError, match=r"tokenizer\.json: is missing"):
+        with pytest.raises(DataError, match=mentions(folder / "tokenizer.json")):
             perron.load(folder)
 
     @pytest.mark.parametrize("content", [b"", b"{}", b"\xff"])
     def test_words_that_are_rubbish(self, folder, content):
         (folder / "tokenizer.json").write_bytes(content)
-        with pytest.raises(DataError, match=r"tokenizer\.json: is not a tokenizer"):
+        with pytest.raises(DataError, match=mentions(folder / "tokenizer.json")):
             perron.load(folder)
 
     @pytest.mark.parametrize("words", [WORDS[:-1], [*WORDS, "more"]])
     def test_words_of_another_model(self, folder, words):
         other = WordTokenizer.of_words(words, "lower")
         (folder / "tokenizer.json").write_text(other.to_json())
-        message = rf"tokenizer\.json: has {len(words)} words, but the model has 11"
+        message = mentions(folder / "tokenizer.json", len(words), 11)
         with pytest.raises(DataError, match=message):
             perron.load(folder)
 
     def test_a_model_that_is_missing(self, tmp_path):
-        with pytest.raises(DataError, match=r"nowhere: there is no such folder"):
+        with pytest.raises(DataError, match=mentions(tmp_path / "nowhere")):
             perron.load(tmp_path / "nowhere")
 
     @pytest.mark.parametrize("written", range(4))
@@ -287,12 +290,12 @@ class TestFolders:
         with pytest.raises(DataError, match="No space left"):
             small_pipeline("text").save_pretrained(tmp_path)
         assert len(list(tmp_path.iterdir())) == written
-        with pytest.raises(DataError, match="no model was saved there"):
+        with pytest.raises(DataError, match=mentions(tmp_path, "config.json")):
             perron.load(tmp_path)
 
     def test_a_file_where_the_folder_should_be(self, tmp_path):
         (tmp_path / "run").write_text("")
-        with pytest.raises(DataError, match="run: cannot be made a folder"):
+        with pytest.raises(DataError, match=mentions(tmp_path / "run")):
             small_pipeline("text").save_pretrained(tmp_path / "run")
 
     def test_capitals_are_kept_or_not_as_when_it_was_saved(self, tmp_path):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from perron_tests.errors import mentions
 from perron_tests.models import AGGREGATORS, batches, small_config, small_model
 from perron_tests.reference import stationary_by_eig
 from torch.autograd import gradcheck
@@ -275,51 +276,48 @@ class TestFlow:
 
 
 WRONG = [
-    ({"source_scale": 0.0}, "source_scale .* positive and finite, got 0.0"),
-    ({"source_scale": -1.0}, "source_scale .* got -1.0"),
-    ({"source_scale": math.inf}, "source_scale .* got inf"),
-    ({"source_scale": math.nan}, "source_scale .* got nan"),
-    ({"edge_dropout": 1.0}, "edge_dropout .* below 1, got 1.0"),
-    ({"edge_dropout": -0.1}, "edge_dropout .* got -0.1"),
-    ({"edge_dropout": math.nan}, "edge_dropout .* got nan"),
-    ({"reach": -1}, "reach .* at least 0, got -1"),
-    ({"heads": 0}, "heads .* at least 1, got 0"),
-    ({"connectivity": "query", "source_scale": 2.0}, "source_scale .* 1 .*'query'"),
-    (
-        {"connectivity": "low_rank", "edge_dropout": 0.1},
-        "edge_dropout .* 0 .*'low_rank'",
-    ),
-    ({"connectivity": "low_rank", "values": "flow"}, "values .*'states'.*'low_rank'"),
-    ({"connectivity": "low_rank", "reach": 2}, "reach .* 0 if .*'low_rank'"),
-    ({"connectivity": {"name": "mlp", "hidden": 3}}, "connectivity .* hidden, got 3"),
-    ({"connectivity": {"name": "mlp", "width": 3}}, "connectivity .* 'width'"),
-    ({"connectivity": {"hidden": 3}}, 'connectivity .* name.*"mlp", "bilinear"'),
-    ({"connectivity": "mpl"}, 'connectivity .*"mlp", "bilinear".* got \'mpl\''),
-    ({"solver": "exact"}, "solver .*'exact'"),
-    ({"solver": {"name": "direct", "tol": 1}}, "solver .*'tol'.*'direct': none"),
-    ({"solver": {"max_step": 1}}, "solver .*'max_step'.* max_steps"),
-    ({"solver": {"max_steps": 0}}, "max_steps must be at least 1"),
+    ({"source_scale": 0.0}, ["source_scale", 0.0]),
+    ({"source_scale": -1.0}, ["source_scale", -1.0]),
+    ({"source_scale": math.inf}, ["source_scale", "inf"]),
+    ({"source_scale": math.nan}, ["source_scale", "nan"]),
+    ({"edge_dropout": 1.0}, ["edge_dropout", 1.0]),
+    ({"edge_dropout": -0.1}, ["edge_dropout", -0.1]),
+    ({"edge_dropout": math.nan}, ["edge_dropout", "nan"]),
+    ({"reach": -1}, ["reach", 0, -1]),
+    ({"heads": 0}, ["heads", 1, 0]),
+    ({"connectivity": "query", "source_scale": 2.0}, ["source_scale", 1, "'query'"]),
+    ({"connectivity": "low_rank", "edge_dropout": 0.1}, ["edge_dropout", "'low_rank'"]),
+    ({"connectivity": "low_rank", "values": "flow"}, ["values", "'low_rank'"]),
+    ({"connectivity": "low_rank", "reach": 2}, ["reach", 0, "'low_rank'"]),
+    ({"connectivity": {"name": "mlp", "hidden": 3}}, ["connectivity", "hidden", 3]),
+    ({"connectivity": {"name": "mlp", "width": 3}}, ["connectivity", "'width'"]),
+    ({"connectivity": {"hidden": 3}}, ["connectivity", "name", "mlp", "bilinear"]),
+    ({"connectivity": "mpl"}, ["connectivity", "mlp", "bilinear", "'mpl'"]),
+    ({"solver": "exact"}, ["solver", "'exact'"]),
+    ({"solver": {"name": "direct", "tol": 1}}, ["solver", "'tol'", "'direct'"]),
+    ({"solver": {"max_step": 1}}, ["solver", "'max_step'", "max_steps"]),
+    ({"solver": {"max_steps": 0}}, ["max_steps", 1, 0]),
 ]
 
 
 class TestSettings:
-    @pytest.mark.parametrize(("given", "message"), WRONG)
-    def test_wrong_options_are_refused_by_pool_and_settings(self, given, message):
-        with pytest.raises(ValueError, match=message):
+    @pytest.mark.parametrize(("given", "parts"), WRONG)
+    def test_wrong_options_are_refused_by_pool_and_settings(self, given, parts):
+        with pytest.raises(ValueError, match=mentions(*parts)):
             CentralityPool(D, **given)
-        with pytest.raises(SettingsError, match=f"^aggregator.*: {message}"):
+        with pytest.raises(SettingsError, match=mentions("aggregator", *parts)):
             read_aggregator({"name": "centrality", **given})
 
     @pytest.mark.parametrize(
-        ("option", "message"),
+        ("option", "parts"),
         [
-            ({"values": "flows"}, "values: .*'states' or 'flow'"),
-            ({"hidden": "many"}, "hidden: .*integer"),
-            ({"reach": 0.5}, "reach: .*integer"),
+            ({"values": "flows"}, ["values", "'states'", "'flow'"]),
+            ({"hidden": "many"}, ["hidden", "integer"]),
+            ({"reach": 0.5}, ["reach", "integer"]),
         ],
     )
-    def test_a_setting_of_the_wrong_type_is_named(self, option, message):
-        with pytest.raises(SettingsError, match=message):
+    def test_a_setting_of_the_wrong_type_is_named(self, option, parts):
+        with pytest.raises(SettingsError, match=mentions(*parts)):
             read_aggregator({"name": "centrality", **option})
 
     def test_settings_from_before_mean_what_they_meant(self):

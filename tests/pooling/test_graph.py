@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from perron_tests.errors import mentions
 from torch.autograd import gradcheck
 
 from perron import GraphCentralityPool
@@ -124,20 +125,22 @@ def test_gradcheck(axis, norm):
 def test_wrong_arguments_are_refused_with_what_came():
     states, graph = example()
     pool = GraphCentralityPool(D, axis=-2)
-    with pytest.raises(ValueError, match=r"graph must have shape \(4, 6, 6\).*heads"):
+    with pytest.raises(ValueError, match=mentions("graph", (4, 6, 6), "heads")):
         pool(states, graph.unsqueeze(1))
-    with pytest.raises(ValueError, match=r"graph must be floating point.*int64"):
+    with pytest.raises(ValueError, match=mentions("graph", "floating point", "int64")):
         pool(states, graph.long())
-    with pytest.raises(ValueError, match="graph is on meta"):
+    with pytest.raises(ValueError, match=mentions("graph", "meta")):
         pool(states, graph.to("meta"))
-    with pytest.raises(ValueError, match="axis must be -1 or -2, got 1"):
+    with pytest.raises(ValueError, match=mentions("axis", -2, -1, 1)):
         GraphCentralityPool(D, axis=1)
-    with pytest.raises(ValueError, match="dim must be at least 1"):
+    with pytest.raises(ValueError, match=mentions("dim", 0)):
         GraphCentralityPool(0, axis=-1)
 
 
 def test_the_axis_must_be_chosen():
-    with pytest.raises(ValueError, match=r"axis .*None.*axis=-1 for attention maps"):
+    with pytest.raises(
+        ValueError, match=mentions("axis", None, "axis=-1", "attention")
+    ):
         GraphCentralityPool(D)
 
 
@@ -148,10 +151,10 @@ def test_an_attention_map_along_the_wrong_axis_is_refused(dtype):
     attention = graph.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1).to(dtype)
     rows, columns = (GraphCentralityPool(axis=axis) for axis in (-1, -2))
     want = rows(states, attention, mask)
-    with pytest.raises(ValueError, match="axis must be -1 for this graph, got -2"):
+    with pytest.raises(ValueError, match=mentions("axis", -1, "got -2")):
         columns(states, attention, mask)
     torch.testing.assert_close(columns(states, attention.mT, mask), want)
-    with pytest.raises(ValueError, match="axis must be -2 for this graph, got -1"):
+    with pytest.raises(ValueError, match=mentions("axis", -2, "got -1")):
         rows(states, attention.mT, mask)
 
 

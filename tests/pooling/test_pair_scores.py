@@ -174,5 +174,5 @@ def test_the_second_derivative_is_refused(kernel):
     (x, w), mask = inputs((3, 2, 4, 5))
     scores = pair_scores(x, w, mask, "tanh")
     (slope,) = torch.autograd.grad(scores.sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once, not twice"):
+    with pytest.raises(RuntimeError, match="twice"):
         slope.sum().backward()

@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from perron_tests.errors import mentions
 from perron_tests.pipelines import small_pipeline
 
 from perron.errors import PerronError, SettingsError
@@ -187,13 +188,13 @@ def test_loopback_is_known(host, want):
 def test_a_key_is_needed_to_be_reached_from_elsewhere():
     check_key("127.0.0.1", None)
     check_key("0.0.0.0", "key")
-    with pytest.raises(SettingsError, match="set PERRON_API_KEY"):
+    with pytest.raises(SettingsError, match="PERRON_API_KEY"):
         check_key("0.0.0.0", None)
 
 
 @pytest.mark.parametrize("key", ["two words", "schlüssel", "line\n", " "])
 def test_a_key_that_no_header_can_hold_is_refused(key):
-    with pytest.raises(SettingsError, match="PERRON_API_KEY must be"):
+    with pytest.raises(SettingsError, match="PERRON_API_KEY"):
         check_key("127.0.0.1", key)
 
 
@@ -201,12 +202,12 @@ def test_a_port_that_is_taken_is_told():
     with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         assert address_of(first) == f"http://127.0.0.1:{port}"
-        with pytest.raises(PerronError, match=f"port {port} of 127.0.0.1 is taken"):
+        with pytest.raises(PerronError, match=mentions(f"port {port}", "127.0.0.1")):
             listen("127.0.0.1", port)
 
 
 def test_a_host_that_is_not_there_is_told():
-    with pytest.raises(SettingsError, match=r"--host nowhere\.invalid: no such host"):
+    with pytest.raises(SettingsError, match=mentions("--host nowhere.invalid")):
         listen("nowhere.invalid", 0)
-    with pytest.raises(PerronError, match=r"cannot listen at 192\.0\.2\.1"):
+    with pytest.raises(PerronError, match=mentions("192.0.2.1")):
         listen("192.0.2.1", 0)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from perron_tests.errors import mentions
 from perron_tests.graphs import HALVES, random_edges, random_mask, softmax_edges
 from perron_tests.reference import kmr_sequential, power_iteration
 from torch.autograd import gradcheck, gradgradcheck
@@ -344,17 +345,17 @@ def test_one_word_and_empty_batches_work(shape, gradient):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "parts"),
     [
-        ({"max_steps": 0}, "max_steps must be at least 1.*0"),
-        ({"grad_steps": 0}, "grad_steps must be at least 1.*0"),
-        ({"tol": -1.0}, "tol must not be negative.*-1"),
-        ({"tol": float("nan")}, "tol must not be negative.*nan"),
-        ({"start": torch.ones(4)}, r"start must have shape \(2, 3\).*\(4,\)"),
-        ({"start": torch.zeros(3)}, "start must be positive"),
-        ({"mask": 2 * torch.ones(2, 3)}, r"mask .*2\.0"),
+        ({"max_steps": 0}, ["max_steps", 1, 0]),
+        ({"grad_steps": 0}, ["grad_steps", 1, 0]),
+        ({"tol": -1.0}, ["tol", -1.0]),
+        ({"tol": float("nan")}, ["tol", "nan"]),
+        ({"start": torch.ones(4)}, ["start", (2, 3), (4,)]),
+        ({"start": torch.zeros(3)}, ["start", "positive"]),
+        ({"mask": 2 * torch.ones(2, 3)}, ["mask", 2.0]),
     ],
 )
-def test_a_wrong_argument_is_refused_with_what_came(settings, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_wrong_argument_is_refused_with_what_came(settings, parts):
+    with pytest.raises(ValueError, match=mentions(*parts)):
         power_method(torch.rand(2, 3, 3), **settings)

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from perron_tests.errors import mentions
 from perron_tests.graphs import HALVES, random_edges, random_mask, softmax_edges
 from perron_tests.reference import (
     gradient_by_differences,
@@ -360,24 +361,24 @@ def test_inputs_are_left_alone(kernel):
 
 
 @pytest.mark.parametrize(
-    ("edges", "mask", "message"),
+    ("edges", "mask", "parts"),
     [
-        (torch.rand(3), None, r"edges must have shape .* came as \(3,\)"),
-        (torch.rand(3, 4), None, r"edges must have shape .* came as \(3, 4\)"),
-        (torch.ones(3, 3).long(), None, r"floating point.*torch\.int64"),
-        (torch.rand(3, 3), torch.full((3,), 0.5), r"mask .*0\.5.*torch\.float32"),
+        (torch.rand(3), None, ["edges", "shape", (3,)]),
+        (torch.rand(3, 4), None, ["edges", "shape", (3, 4)]),
+        (torch.ones(3, 3).long(), None, ["edges", "floating point", "torch.int64"]),
+        (torch.rand(3, 3), torch.full((3,), 0.5), ["mask", 0.5, "torch.float32"]),
         (
             torch.rand(2, 3, 3),
             torch.ones(2, 4, dtype=torch.bool),
-            r"mask must have shape \(2, 3\).*came as \(2, 4\)",
+            ["mask", (2, 3), (2, 4)],
         ),
         (
             torch.rand(2, 3, 3),
             torch.ones(2, 1, dtype=torch.bool),
-            r"mask must have shape \(2, 3\).*came as \(2, 1\)",
+            ["mask", (2, 3), (2, 1)],
         ),
     ],
 )
-def test_a_wrong_argument_is_refused_with_what_came(edges, mask, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_wrong_argument_is_refused_with_what_came(edges, mask, parts):
+    with pytest.raises(ValueError, match=mentions(*parts)):
         stationary(edges, mask)

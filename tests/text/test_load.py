@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from perron_tests.errors import mentions
 from pydantic import ValidationError
 
 from perron.errors import DataError, SettingsError
@@ -176,9 +177,7 @@ def test_fewer_rows_to_train_on_are_drawn_from_the_same_rows(root, given, whole)
     for count in (1, 7, 20, whole):
         first = sorted(np.argsort(digests)[:count])
         assert drawn(count) == [train[place] for place in first]
-    with pytest.raises(
-        SettingsError, match=rf"train_rows = {whole + 1}: there are {whole} rows to"
-    ):
+    with pytest.raises(SettingsError, match=mentions("train_rows", whole + 1, whole)):
         drawn(whole + 1)
 
 
@@ -202,13 +201,13 @@ def test_no_rows_to_train_on_cannot_be_asked_for():
 
 def test_too_few_rows_to_part_are_an_error(write):
     path = str(write("a.txt", lines(2)))
-    with pytest.raises(DataError, match="2 rows are too few"):
+    with pytest.raises(DataError, match=mentions("2 rows", (0.8, 0.1, 0.1))):
         load_data(DataSettings(format="lines", train=path))
 
 
 def test_one_class_alone_is_an_error(write):
     path = str(write("a.txt", lines(10, classes=1)))
-    with pytest.raises(DataError, match="two classes are needed; all rows are '0'"):
+    with pytest.raises(DataError, match=mentions(path, "two classes", "'0'")):
         load_data(DataSettings(format="lines", train=path))
 
 
@@ -217,7 +216,7 @@ def test_a_label_that_training_never_saw_is_named_with_its_line(write):
         "train": str(write("a.txt", lines(4))),
         "dev": str(write("b.txt", lines(6, classes=3))),
     }
-    with pytest.raises(DataError, match="unknown label '2'; known are: 0, 1") as caught:
+    with pytest.raises(DataError, match=mentions("label '2'", 0, 1)) as caught:
         load_data(DataSettings(format="lines", **files))
     assert (caught.value.path, caught.value.line) == (files["dev"], 3)
     splits = load_data(DataSettings(format="lines", skip_bad=True, **files))
@@ -268,9 +267,10 @@ def test_files_are_looked_for_in_root_then_perron_data_then_here(tmp_path, monke
     assert len(load_data(settings).train) == 24
 
 
-@pytest.mark.parametrize(("name", "problem"), [("none", "no such"), (".", "a folder")])
-def test_a_missing_file_is_an_error_with_advice(tmp_path, name, problem):
-    with pytest.raises(DataError, match=f"{problem}.*--data-dir or PERRON_DATA"):
+@pytest.mark.parametrize(("name", "what"), [("none", "file"), (".", "folder")])
+def test_a_missing_file_is_an_error_with_advice(tmp_path, name, what):
+    advice = mentions(tmp_path / name, what, "--data-dir", "PERRON_DATA")
+    with pytest.raises(DataError, match=advice):
         load_data(DataSettings(format="csv", train=name), tmp_path)
 
 
@@ -279,7 +279,7 @@ def test_another_file_is_read_with_the_labels_a_model_knows(write, tmp_path):
     settings = DataSettings(format="lines", train="a.txt")
     source = load_split(settings, "b.txt", ["y", "x"], tmp_path)
     assert source.rows["label"][:] == [1, 0]
-    with pytest.raises(DataError, match=r"b.txt, line 2: unknown label 'y'"):
+    with pytest.raises(DataError, match=mentions("b.txt, line 2", "label 'y'")):
         load_split(settings, "b.txt", ["x", "z"], tmp_path)
 
 
@@ -300,17 +300,17 @@ def test_a_folder_that_the_hub_library_reads_is_a_dataset(tmp_path, monkeypatch)
     rows = datasets.Dataset.from_dict(held_out, features=features)
     rows.to_parquet(folder / "test.parquet")
     hub = {"format": "hub", "name": str(folder), "text": "sentence", "test": "test"}
-    with pytest.raises(DataError, match=r"\(test\), line 1: the label is missing"):
+    with pytest.raises(DataError, match=mentions("(test), line 1", "label")):
         load_data(DataSettings(**hub))
     splits = load_data(DataSettings(**hub, skip_bad=True))
     assert splits.labels == ("neg", "pos")
     assert [len(splits.train), len(splits.dev), len(splits.test)] == [9, 1, 1]
     assert splits.test.to_list() == [{"text": "known", "line": 2, "label": 1}]
-    with pytest.raises(DataError, match="no column 'text'; there are: sentence, label"):
+    with pytest.raises(DataError, match=mentions("'text'", "sentence, label")):
         load_data(DataSettings(format="hub", name=str(folder)))
-    with pytest.raises(DataError, match="cannot load split 'dev'"):
+    with pytest.raises(DataError, match=mentions("split 'dev'")):
         load_data(DataSettings(**hub, dev="dev"))
-    with pytest.raises(DataError, match="cannot load split 'train'"):
+    with pytest.raises(DataError, match=mentions("split 'train'")):
         load_data(DataSettings(format="hub", name=str(tmp_path / "nothing")))
 
 
@@ -326,7 +326,7 @@ def test_packaged_texts_occur_once_and_have_one_label(write):
     rows = list(packaged.read_packaged(path, "imdb-25k", BadRows()))
     assert rows == [(2, "a", "negative", None), (5, "b", "positive", None)]
     path.write_text(content + "b,0,imdb\nc,2,imdb\n")
-    with pytest.raises(DataError, match="line 6: the same text has another label"):
+    with pytest.raises(DataError, match=mentions("line 6", "another label")):
         list(packaged.read_packaged(path, "imdb-25k", BadRows()))
     bad = BadRows(skip=True)
     assert list(packaged.read_packaged(path, "imdb-25k", bad)) == rows
@@ -354,7 +354,7 @@ def test_texts_to_classify_may_be_empty_and_need_no_label(write, tmp_path):
 def test_texts_to_classify_are_read_as_they_are_asked_for(write):
     rows = read_texts(write("a.txt", b"fine\n\xff\n"))
     assert next(rows).text == "fine"
-    with pytest.raises(DataError, match="line 2: not UTF-8"):
+    with pytest.raises(DataError, match=mentions("line 2", "UTF-8")):
         next(rows)
     bad = BadRows(skip=True)
     assert len(list(read_texts(write("b.txt", b"a\0\n\xff\nb\n"), bad=bad))) == 1
@@ -362,7 +362,7 @@ def test_texts_to_classify_are_read_as_they_are_asked_for(write):
 
 
 def test_texts_to_classify_come_from_a_file(write):
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match=mentions("nowhere.txt")):
         read_texts(Path("nowhere.txt"))
-    with pytest.raises(SettingsError, match="is no file"):
+    with pytest.raises(SettingsError, match=mentions("imdb-25k")):
         read_texts(write("a.txt", "x"), "imdb-25k")

@@ -4,6 +4,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from perron_tests.errors import mentions
 
 from perron.errors import DataError
 from perron.text.formats import read_rows
@@ -32,27 +33,27 @@ BAD = {
         "sst",
         f"{GOOD_TREE}\n(3 (2 A) (2 day)\n{GOOD_TREE}\n",
         2,
-        "broken tree: 1 brackets are not closed",
+        "tree.*1 brackets",
     ),
     "tree closed twice": (
         "sst",
         f"{GOOD_TREE}\n(3 day))\n{GOOD_TREE}\n",
         2,
-        "something follows its last bracket",
+        "tree.*last bracket",
     ),
     "tree label": (
         "sst",
         f"{GOOD_TREE}\n\n(5 day)\n{GOOD_TREE}\n",
         3,
-        "the label must be 0-4, not '5'",
+        "tree.*label.*0-4.*'5'",
     ),
     "tree without words": (
         "sst",
         f"{GOOD_TREE}\n(3 (2 ))\n{GOOD_TREE}\n",
         2,
-        "brackets without a word",
+        "tree.*brackets.*word",
     ),
-    "no tree": ("sst", f"{GOOD_TREE}\nday\n{GOOD_TREE}\n", 2, "begin with a bracket"),
+    "no tree": ("sst", f"{GOOD_TREE}\nday\n{GOOD_TREE}\n", 2, "tree.*begin.*bracket"),
     "snli label": (
         "snli",
         jsonl(
@@ -61,61 +62,61 @@ BAD = {
             {"gold_label": "entailment", "sentence1": "a", "sentence2": "b"},
         ),
         2,
-        "unknown gold_label 'maybe'",
+        "gold_label.*'maybe'",
     ),
     "stars fields": (
         "stars",
         "u\t\tp\t\t5\t\tgood\nu\t\tp\t\tgood\nu\t\tp\t\t1\t\tbad\n",
         2,
-        "3 fields instead of user, product, rating and text",
+        "3 fields.*user, product, rating and text",
     ),
     "stars rating": (
         "stars",
         "u\t\tp\t\t5\t\tgood\nu\t\tp\t\tfive\t\tgood\nu\t\tp\t\t1\t\tbad\n",
         2,
-        "the rating 'five' is not a whole number",
+        "rating.*'five'",
     ),
-    "csv field count": ("csv", HEADER + "a,0\nb,0,1\nc,1\n", 3, "3 fields, but .* 2"),
-    "csv empty text": ("csv", HEADER + 'a,0\n" ",0\nc,1\n', 3, "the text is empty"),
-    "csv empty label": ("csv", HEADER + "a,0\nb,\nc,1\n", 3, "the label is missing"),
+    "csv field count": ("csv", HEADER + "a,0\nb,0,1\nc,1\n", 3, r"3 fields.*\b2\b"),
+    "csv empty text": ("csv", HEADER + 'a,0\n" ",0\nc,1\n', 3, "text.*empty"),
+    "csv empty label": ("csv", HEADER + "a,0\nb,\nc,1\n", 3, "label"),
     "csv after a text of three lines": (
         "csv",
         HEADER + '"a\n\nb",0\n"c\n",1,2\nd,1\n',
         5,
         "3 fields",
     ),
-    "csv quote": ("csv", HEADER + 'a,0\n"b"c,0\nd,1\n', 3, "broken csv"),
+    "csv quote": ("csv", HEADER + 'a,0\n"b"c,0\nd,1\n', 3, "csv"),
     "csv not UTF-8": (
         "csv",
         HEADER.encode() + b"a,0\ncaf\xe9,0\nd,1\n",
         3,
-        "not UTF-8: byte 0xe9 at position 4",
+        "UTF-8.*0xe9.*position 4",
     ),
     "csv not UTF-8 in the second line of a text": (
         "csv",
         HEADER.encode() + b'a,0\n"b\ncaf\xe9",0\nd,1\n',
         3,
-        "not UTF-8",
+        "UTF-8",
     ),
-    "csv NUL": ("csv", HEADER + "a,0\nb\0b,0\nd,1\n", 3, "a NUL byte"),
+    "csv NUL": ("csv", HEADER + "a,0\nb\0b,0\nd,1\n", 3, "NUL"),
     "tsv field count": ("tsv", "text\tlabel\na\t0\nb\nc\t1\n", 3, "1 fields"),
     "JSON": (
         "jsonl",
         '{"text": "a", "label": 0}\n{"text"\n{"text": "b", "label": 1}',
         2,
-        "broken JSON",
+        "JSON",
     ),
     "JSON too deep": (
         "jsonl",
         '{"text": "a", "label": 0}\n' + "[" * 200_000 + '\n{"text":"b","label":1}',
         2,
-        "broken JSON",
+        "JSON",
     ),
     "JSON list": (
         "jsonl",
         '{"text": "a", "label": 0}\n[1]\n{"text": "b", "label": 1}\n',
         2,
-        "a JSON list; one object a line",
+        "JSON list",
     ),
     "JSON surrogate": (
         "jsonl",
@@ -125,7 +126,7 @@ BAD = {
             {"text": "b", "label": 1},
         ),
         2,
-        "half a surrogate pair",
+        "surrogate",
     ),
     "JSON field": (
         "jsonl",
@@ -135,7 +136,7 @@ BAD = {
             {"text": "b", "label": 1},
         ),
         2,
-        "no field 'text'; there are: txt, label",
+        "'text'.*txt, label",
     ),
     "JSON text": (
         "jsonl",
@@ -145,7 +146,7 @@ BAD = {
             {"text": "b", "label": 1},
         ),
         2,
-        r"text is 7 \(int\), not a text",
+        r"text.*\b7\b.*int",
     ),
     "JSON null": (
         "jsonl",
@@ -155,7 +156,7 @@ BAD = {
             {"text": "b", "label": 1},
         ),
         2,
-        "the label is missing",
+        "label",
     ),
     "JSON label": (
         "jsonl",
@@ -165,10 +166,10 @@ BAD = {
             {"text": "b", "label": 1},
         ),
         2,
-        r"label is 0.5 \(float\), not the name or number of a class",
+        r"label.*\b0\.5\b.*float",
     ),
-    "lines not UTF-8": ("lines", b"0 a\n0 \xff\n1 b\n", 2, "byte 0xff at position 3"),
-    "lines label alone": ("lines", "0 a\n0 \n1 b\n", 2, "the text is empty"),
+    "lines not UTF-8": ("lines", b"0 a\n0 \xff\n1 b\n", 2, "UTF-8.*0xff.*position 3"),
+    "lines label alone": ("lines", "0 a\n0 \n1 b\n", 2, "text.*empty"),
 }
 
 
@@ -180,7 +181,7 @@ class TestEveryBadRow:
         with pytest.raises(DataError, match=problem) as caught:
             read(path, format)
         assert (caught.value.path, caught.value.line) == (path, line)
-        assert "--skip-bad leaves such rows out" in str(caught.value)
+        assert "--skip-bad" in str(caught.value)
 
     def test_is_left_out_and_counted_if_so_asked(self, kind, write):
         format, content, line, _ = BAD[kind]
@@ -195,7 +196,7 @@ def test_a_broken_row_of_parquet_is_named_by_its_number(tmp_path):
     path = tmp_path / "data.parquet"
     texts = ["a"] * 1500 + [None, "b"]
     pq.write_table(pa.table({"text": texts, "label": [0] * 1501 + [1]}), path)
-    with pytest.raises(DataError, match="text is missing, not a text") as caught:
+    with pytest.raises(DataError, match="text") as caught:
         read(path, "parquet")
     assert caught.value.line == 1501
     rows, bad = read(path, "parquet", skip=True)
@@ -211,14 +212,15 @@ def test_only_the_first_few_problems_are_kept_but_all_are_counted(write):
 
 def test_a_file_of_bad_rows_alone_is_an_error_that_quotes_the_first(write):
     path = write("data", HEADER + "a\nb\n")
-    with pytest.raises(DataError, match=r"no usable rows; .*line 2: 1 fields"):
+    with pytest.raises(DataError, match=mentions(path, "line 2", "1 fields")):
         read(path, "csv", skip=True)
 
 
 @pytest.mark.parametrize("format", ["sst", "snli", "stars", "csv", "jsonl", "lines"])
 def test_an_empty_file_is_an_error(format, write):
-    with pytest.raises(DataError, match="no usable rows"):
-        read(write("data", ""), format)
+    path = write("data", "")
+    with pytest.raises(DataError, match=mentions(path, "rows")):
+        read(path, format)
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv", "parquet"])
@@ -230,23 +232,23 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(format, tmp_pat
         path.write_text(
             "review,label\na,0\n".replace(",", {"csv": ","}.get(format, "\t"))
         )
-    with pytest.raises(DataError, match="no column 'text'; there are: review, label"):
+    with pytest.raises(DataError, match=mentions("'text'", "review, label")):
         read(path, format, skip=True)
 
 
 def test_a_column_that_is_there_twice_is_refused(write):
-    with pytest.raises(DataError, match="2 columns named 'label'"):
+    with pytest.raises(DataError, match=mentions(2, "'label'")):
         read(write("data", "text,label,label\na,0,1\n"), "csv")
 
 
 def test_what_is_no_parquet_file_is_an_error(write):
-    with pytest.raises(DataError, match="not a Parquet file"):
+    with pytest.raises(DataError, match="Parquet"):
         read(write("data", "text,label\n"), "parquet")
 
 
 def test_a_cut_off_gzip_file_is_an_error(write):
     packed = gzip.compress(b"0 a\n1 b\n" * 100)
-    with pytest.raises(DataError, match="broken gzip file"):
+    with pytest.raises(DataError, match=mentions("data.txt.gz", "gzip")):
         read(write("data.txt.gz", packed[:-12]), "lines")
 
 

@@ -1,4 +1,5 @@
 import pytest
+from perron_tests.errors import assert_mentions, mentions, problem_of
 from pydantic import ValidationError
 
 from perron.errors import SettingsError
@@ -24,8 +25,9 @@ def test_a_key_that_does_not_apply_is_refused_by_name(key, value, format):
     given = {"format": format, key: value}
     if format not in ("imdb-25k", "rotten-tomatoes"):
         given["train"] = "train.file"
-    with pytest.raises(ValidationError, match=f"{key} does not apply to .*{format}"):
+    with pytest.raises(ValidationError) as caught:
         DataSettings(**given)
+    assert_mentions(problem_of(caught.value), key, format)
 
 
 @pytest.mark.parametrize("format", ["sst", "stars", "rotten-tomatoes", "snli", "hub"])
@@ -66,21 +68,22 @@ FORMATS = ("sst", "stars", "snli")
     ],
 )
 def test_a_split_must_be_parts_of_one_with_rows_to_train_and_dev(split):
-    with pytest.raises(ValidationError, match="split must"):
+    with pytest.raises(ValidationError) as caught:
         DataSettings(format="csv", train="t.csv", split=split)
+    assert_mentions(problem_of(caught.value), "split")
 
 
 def test_a_split_next_to_given_files_is_refused():
-    with pytest.raises(ValidationError, match="leave out dev and test"):
+    with pytest.raises(ValidationError, match=mentions("split", "dev", "test")):
         DataSettings(format="csv", train="t", test="u", split=(0.9, 0.1, 0))
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(ValidationError, match="train is missing"):
+    with pytest.raises(ValidationError, match=r"\btrain\b"):
         DataSettings(format="csv")
-    with pytest.raises(ValidationError, match="name is missing"):
+    with pytest.raises(ValidationError, match=r"\bname\b"):
         DataSettings(format="hub", train="train")
-    with pytest.raises(ValidationError, match="phrases needs dev"):
+    with pytest.raises(ValidationError, match=mentions("phrases", "dev")):
         DataSettings(format="sst", train="t", phrases=True)
 
 
@@ -108,5 +111,5 @@ def test_the_extension_tells_the_format(name, format):
 
 @pytest.mark.parametrize("name", ["a", "a.xlsx", "a.parquet.gz"])
 def test_an_extension_that_says_nothing_is_refused_with_advice(name):
-    with pytest.raises(SettingsError, match="say format = one of sst, snli"):
+    with pytest.raises(SettingsError, match=mentions(name, "format", "sst", "snli")):
         format_of(name)

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from perron_tests.errors import mentions
 
 from perron.errors import DataError
 from perron.text.cache import facts_of, key_of, stored
@@ -71,7 +72,7 @@ def test_two_may_write_the_same_at_once(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_advice(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="PERRON_CACHE names a folder"):
+    with pytest.raises(DataError, match=mentions(tmp_path / "file", "PERRON_CACHE")):
         stored(rows(), SCHEMA, "k", tmp_path / "file" / "cache")
 
 

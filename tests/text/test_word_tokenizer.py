@@ -4,6 +4,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from perron_tests.errors import mentions
 
 from perron.errors import DataError
 from perron.text.tokenizers import UNKNOWN, WordTokenizer
@@ -183,7 +184,7 @@ def test_case_is_kept_or_lowered():
 
 @pytest.mark.parametrize("words", [[], ["the"], ["the", UNKNOWN]])
 def test_a_vocabulary_begins_with_the_unknown_word(words):
-    with pytest.raises(ValueError, match="begins with"):
+    with pytest.raises(ValueError, match=mentions(repr(UNKNOWN))):
         WordTokenizer.of_words(words, "keep")
 
 
@@ -201,11 +202,14 @@ def test_a_saved_tokenizer_gives_the_same_ids(tokenizer):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "not a tokenizer"),
-        (b"{}", "not a tokenizer"),
-        (b"\xff\xfe", "not a tokenizer"),
-        (KEEP.to_json()[:-20].encode(), "not a tokenizer"),
-        (KEEP.to_json().replace('"[UNK]": 0', '"[PAD]": 0').encode(), "is not id 0"),
+        (b"", "tokenizer"),
+        (b"{}", "tokenizer"),
+        (b"\xff\xfe", "tokenizer"),
+        (KEEP.to_json()[:-20].encode(), "tokenizer"),
+        (
+            KEEP.to_json().replace('"[UNK]": 0', '"[PAD]": 0').encode(),
+            r"\[UNK\].*\b0\b",
+        ),
     ],
 )
 def test_a_broken_file_is_an_error_that_names_it(content, problem):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 from huggingface_hub import ModelCard
+from perron_tests.errors import mentions
 from perron_tests.training import tiny_table, write_texts
 
 from perron.errors import SettingsError
@@ -95,7 +96,7 @@ def test_a_metric_of_ones_own_is_in_all_that_a_run_writes(brier, tmp_path):
 
 
 def test_two_metrics_cannot_share_a_name(brier):
-    with pytest.raises(ValueError, match=r"got 'accuracy' for .*Other"):
+    with pytest.raises(ValueError, match=mentions("'accuracy'", "Other")):
 
         class Other(Metric):
             recipe_name = "accuracy"
@@ -105,5 +106,6 @@ def test_two_metrics_cannot_share_a_name(brier):
 
 
 def test_an_unknown_metric_is_an_error_that_names_the_known_ones():
-    with pytest.raises(SettingsError, match="accuracy, macro_f1, log_loss, got 'f1'"):
+    known = ("accuracy", "macro_f1", "log_loss")
+    with pytest.raises(SettingsError, match=mentions(*known, "'f1'")):
         find_metric("f1")

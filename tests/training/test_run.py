@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from perron_tests.errors import mentions
 from perron_tests.training import tiny_table, write_texts
 from safetensors.torch import load_file
 
@@ -118,7 +119,7 @@ def test_word_vectors_decide_the_width_and_are_where_training_begins(tmp_path):
 
 def test_an_exploding_loss_is_a_clear_error(tmp_path):
     settings = recipe(tmp_path, "training.learning_rate=1e38", "training.clip=1e38")
-    with pytest.raises(PerronError, match=r"the loss became nan at step .*lower"):
+    with pytest.raises(PerronError, match=mentions("loss", "nan", "step")):
         train(settings, tmp_path / "run")
 
 
@@ -129,7 +130,7 @@ def test_changed_data_end_a_resumed_run(tmp_path):
 
     (tmp_path / "run/result.json").unlink()
     Checkpoint({}, {}, {}, [torch.zeros(1)], 0, "other").write(tmp_path / "run")
-    with pytest.raises(PerronError, match="have changed since this run began"):
+    with pytest.raises(PerronError, match=mentions("data", "changed")):
         train(settings, tmp_path / "run", resume=True)
 
 
@@ -185,7 +186,7 @@ def test_a_run_with_other_texts_does_not_go_on(tmp_path, stopping_after_an_epoch
     with pytest.raises(Stopped):
         train(settings, tmp_path / "run")
     write_texts(tmp_path / "texts.csv", seed=1)
-    with pytest.raises(PerronError, match="the data or the word vectors have changed"):
+    with pytest.raises(PerronError, match=mentions("data", "changed")):
         train(settings, tmp_path / "run", resume=True)
 
 
@@ -202,7 +203,7 @@ def test_a_run_that_is_over_has_the_settings_that_were_asked_for(tmp_path):
     result = train(recipe(tmp_path, "training.max_epochs=1"), folder)
     again = recipe(tmp_path, "training.max_epochs=1")
     assert train(again, folder, resume=True) == result
-    with pytest.raises(SettingsError, match="max_epochs was 1, is 2"):
+    with pytest.raises(SettingsError, match=mentions("max_epochs", 1, 2)):
         train(recipe(tmp_path, "training.max_epochs=2"), folder, resume=True)
 
 

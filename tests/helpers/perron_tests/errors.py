@@ -6,6 +6,8 @@ and the remedy. The words around them may change.
 
 import re
 
+from pydantic import ValidationError
+
 
 def mentions(*parts: object) -> str:
     """Return a pattern, for `match=`, that finds all `parts` in any order.
@@ -19,6 +21,12 @@ def assert_mentions(text: str, *parts: object) -> None:
     """Assert that `text`, for instance what a command printed, has all `parts`."""
     missing = [part for part in parts if not re.search(_whole(str(part)), text)]
     assert not missing, f"{missing} not in: {text}"
+
+
+def problem_of(error: ValidationError) -> str:
+    """Return what is wrong and where; pydantic's own text also repeats the input."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _whole(part: str) -> str:
