@@ -2,6 +2,7 @@ import json
 import sys
 
 import pytest
+from perron_tests.errors import assert_mentions
 
 
 @pytest.mark.parametrize("format", ["onnx", "torch-export"])
@@ -13,32 +14,32 @@ def test_export_writes_beside_the_model_and_says_what(perron, model, format):
     for name in (described["file"], "tokenizer.json", "export.json"):
         assert str(folder / name) in told.out
         assert (folder / name).stat().st_size > 0
-    assert "differ from the model's by" in told.out
+    assert "differ" in told.out
 
     again = perron("export", model, "--format", format)
     assert again.status == 1
-    assert "has something in it" in again.err
+    assert_mentions(again.err, folder, "--force")
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "parts"),
     [
-        (["--format=tflite"], "--format tflite: is none of onnx, torch-export"),
-        (["--opset=3"], "--opset 3: is not from 18 to 23"),
-        (["--format=torch-export", "--opset=20"], "--opset: is for --format onnx"),
+        (["--format=tflite"], ["--format tflite", "onnx", "torch-export"]),
+        (["--opset=3"], ["--opset 3", 18, 23]),
+        (["--format=torch-export", "--opset=20"], ["--opset", "--format onnx"]),
     ],
 )
-def test_misuse_is_said(perron, model, tmp_path, options, problem):
+def test_misuse_is_said(perron, model, tmp_path, options, parts):
     told = perron("export", model, "--out", tmp_path / "new", *options)
     assert told.status == 2
-    assert problem in told.err
+    assert_mentions(told.err, *parts)
     assert not (tmp_path / "new").exists()
 
 
 def test_what_is_no_model_is_said(perron, tmp_path):
     told = perron("export", tmp_path, "--out", tmp_path / "new")
     assert told.status == 1
-    assert "no config.json in it" in told.err
+    assert_mentions(told.err, tmp_path, "config.json")
 
 
 def test_a_missing_extra_is_said(perron, model, monkeypatch):
@@ -49,4 +50,4 @@ def test_a_missing_extra_is_said(perron, model, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     told = perron("export", model)
     assert told.status == 2
-    assert "needs onnxscript: pip install 'perron[export]'" in told.err
+    assert_mentions(told.err, "onnxscript", "pip install 'perron[export]'")

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import networkx
 import pytest
+from perron_tests.errors import assert_mentions
 from perron_tests.pipelines import small_pipeline
 
 import perron as library
@@ -50,7 +51,7 @@ def test_the_format_follows_from_the_files_name(perron, model, suffix, tmp_path)
     out = tmp_path / f"graph.{suffix.upper()}"
     told = perron("graph", model, TEXT, "--out", out)
     assert (told.status, told.out) == (0, "")
-    assert told.err == f"wrote {out}\n"
+    assert str(out) in told.err
     content = out.read_bytes()
     record = library.load(model).explain(TEXT)
     if suffix == "png":
@@ -122,7 +123,7 @@ def test_texts_beyond_the_limit_are_left_out_and_that_is_said(perron, model, tmp
     path.write_text("\n".join([*lines, '{"text": 3}']))  # never read
     told = perron("graph", model, "--file", path, "--format", "json")
     assert len(records_of(told)) == 100
-    assert told.err == "only the first 100 texts; --limit takes more\n"
+    assert_mentions(told.err, "100 texts", "--limit")
     told = perron("graph", model, "--file", path, "--format", "json", "--limit", 2)
     assert [record.text for record in records_of(told)] == ["film 0", "film 1"]
     told = perron("graph", model, "--file", path, "--limit", 200, "--format", "json")
@@ -130,7 +131,7 @@ def test_texts_beyond_the_limit_are_left_out_and_that_is_said(perron, model, tmp
     assert "many.jsonl, line 121: " in told.err
     told = perron("graph", model, "--file", path, "--limit=200", "--skip-bad")
     assert told.status == 0
-    assert told.err == "left out 1 bad row\n"
+    assert_mentions(told.err, "1 bad row")
 
 
 @pytest.mark.parametrize("options", [[], ["--file", "-"]])
@@ -170,39 +171,44 @@ def test_a_failed_command_leaves_what_was_there(perron, model, tmp_path):
     out.write_text("before")
     told = perron("graph", model, TEXT, "--out", out, "--head", 5)
     assert told.status == 2
-    assert "head 5: model has only head 0" in told.err
+    assert_mentions(told.err, "head 5", "head 0")
     assert out.read_text() == "before"
 
 
-ONE = "is for one text and one model, not for"
 MISUSE = {
     ("nowhere", TEXT): (1, "nowhere"),
     ("MODEL", TEXT, "--with", "nowhere"): (1, "nowhere"),
-    ("MODEL", TEXT, "--with", "MODEL"): (2, "the same model is named twice"),
-    ("MODEL", TEXT, "--with", "PAIRS"): (2, "PAIRS is for pairs, but MODEL is for"),
-    ("PAIRS", TEXT, TEXT, "--with", "MODEL"): (2, "PAIRS is for pairs, but MODEL is"),
-    ("MODEL", TEXT, "--pair", "b"): (2, "--pair: MODEL is for single texts"),
-    ("PAIRS", "--pair", "b"): (2, "--pair: goes with one text"),
-    ("PAIRS", "a"): (2, "give texts two by two"),
-    ("MODEL", TEXT, "--format", "pdf"): (2, "--format pdf: is one of terminal, html"),
-    ("MODEL", TEXT, "--format", "png"): (2, "--format png: needs a file, --out FILE"),
-    ("MODEL", TEXT, "--out", "a.pdf"): (2, "a.pdf: its name does not tell the format"),
-    ("MODEL", TEXT, "--out", "no/a.png"): (1, "no/a.png: could not be written: there"),
-    ("MODEL", TEXT, "--out", "no/a.html"): (1, "no/a.html: could not be written: the"),
-    ("MODEL", TEXT, "--out", "-", "--format", "svg"): (2, "--out -: for standard out"),
-    ("MODEL", "--file", "none.txt"): (2, "there is no text to show"),
-    ("MODEL", TEXT, "--format", "svg", "--out", "."): (2, "--out .: is a folder"),
-    ("MODEL", "a", "b", "--out", "a.svg"): (2, f"--format svg: {ONE} 2 and 1; html"),
-    ("MODEL", "a", "--with", "OTHER", "--out", "a.png"): (2, f"{ONE} 1 and 2; html"),
-    ("MODEL", "a", "b", "--format", "graphml"): (2, "html, json and terminal take any"),
-    ("MODEL", "--file", "none.txt", "--format", "svg"): (2, "there is no text"),
-    ("MODEL", TEXT, "--head", "1"): (2, "head 1: model has only head 0"),
-    ("MODEL", TEXT, "--head", "0", "--format", "json"): (2, "json has every head"),
-    ("MODEL", TEXT, "--head", "-1"): (2, "Invalid value for '--head'"),
-    ("MODEL", TEXT, "--limit", "0"): (2, "Invalid value for '--limit'"),
-    ("MODEL", TEXT, "--file", "b.csv"): (2, "give texts or --file, not both"),
-    ("MODEL", "--file", "b.csv"): (1, "b.csv: no such file"),
-    ("MODEL",): (2, "give texts, or --file FILE, or standard input"),
+    ("MODEL", TEXT, "--with", "MODEL"): (2, "MODEL", "twice"),
+    ("MODEL", TEXT, "--with", "PAIRS"): (2, "PAIRS", "pairs", "MODEL"),
+    ("PAIRS", TEXT, TEXT, "--with", "MODEL"): (2, "PAIRS", "pairs", "MODEL"),
+    ("MODEL", TEXT, "--pair", "b"): (2, "--pair", "MODEL", "single texts"),
+    ("PAIRS", "--pair", "b"): (2, "--pair", "one text"),
+    ("PAIRS", "a"): (2, "texts", "two by two"),
+    ("MODEL", TEXT, "--format", "pdf"): (2, "--format pdf", "terminal", "html"),
+    ("MODEL", TEXT, "--format", "png"): (2, "--format png", "--out"),
+    ("MODEL", TEXT, "--out", "a.pdf"): (2, "a.pdf", "--format"),
+    ("MODEL", TEXT, "--out", "no/a.png"): (1, "no/a.png", "folder"),
+    ("MODEL", TEXT, "--out", "no/a.html"): (1, "no/a.html", "folder"),
+    ("MODEL", TEXT, "--out", "-", "--format", "svg"): (2, "--out -", "standard output"),
+    ("MODEL", "--file", "none.txt"): (2, "no text"),
+    ("MODEL", TEXT, "--format", "svg", "--out", "."): (2, "--out .", "folder"),
+    ("MODEL", "a", "b", "--out", "a.svg"): (2, "--format svg", 2, 1, "html"),
+    ("MODEL", "a", "--with", "OTHER", "--out", "a.png"): (
+        2,
+        "--format png",
+        1,
+        2,
+        "html",
+    ),
+    ("MODEL", "a", "b", "--format", "graphml"): (2, "--format graphml", 2, 1, "html"),
+    ("MODEL", "--file", "none.txt", "--format", "svg"): (2, "no text"),
+    ("MODEL", TEXT, "--head", "1"): (2, "head 1", "head 0"),
+    ("MODEL", TEXT, "--head", "0", "--format", "json"): (2, "--head", "json"),
+    ("MODEL", TEXT, "--head", "-1"): (2, "'--head'"),
+    ("MODEL", TEXT, "--limit", "0"): (2, "'--limit'", 1),
+    ("MODEL", TEXT, "--file", "b.csv"): (2, "--file", "both"),
+    ("MODEL", "--file", "b.csv"): (1, "b.csv"),
+    ("MODEL",): (2, "--file", "standard input"),
 }
 
 
@@ -214,12 +220,10 @@ def test_misuse_is_said_without_a_traceback(
     monkeypatch.setattr("sys.stdin", Terminal())
     (tmp_path / "none.txt").write_text("")
     folders = {"MODEL": str(model), "OTHER": str(other), "PAIRS": str(pairs)}
-    status, reason = MISUSE[arguments]
-    for name, folder in folders.items():
-        reason = reason.replace(name, folder)
+    status, *parts = MISUSE[arguments]
     told = perron("graph", *(folders.get(part, part) for part in arguments))
     assert (told.status, "Traceback" in told.err) == (status, False)
-    assert reason in told.err
+    assert_mentions(told.err, *(folders.get(part, part) for part in parts))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["none.txt"]
 
 
@@ -227,7 +231,7 @@ def test_output_that_cannot_take_the_letters_is_told(perron, model, monkeypatch)
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
     told = perron("graph", model, TEXT, "--format", "html")
     assert told.status == 1
-    assert "standard output takes ascii only" in told.err
+    assert_mentions(told.err, "standard output", "ascii")
 
 
 class Terminal(io.StringIO):

@@ -6,6 +6,7 @@ import sys
 import psutil
 import pytest
 import tomli_w
+from perron_tests.errors import assert_mentions
 from perron_tests.training import TINY
 
 from perron.cli.workers import _without_workers
@@ -39,7 +40,7 @@ def test_a_study_becomes_a_table(perron, study, tmp_path):
     told = perron("study", study, "--out", out)
     assert told.status == 0, told.err
     assert "two poolings" in told.out
-    assert "run 4 of 4: perron train" in told.err
+    assert_mentions(told.err, "run 4 of 4", "perron train")
     text = (out / "study.md").read_text()
     assert "| mean | 2 |" in text
     assert "p: of the difference in test accuracy to max" in text
@@ -66,8 +67,7 @@ def test_a_worker_that_fails_is_told(perron, study, tmp_path):
     study.write_text(text)
     told = perron("study", study, "--out", tmp_path / "runs", "--workers", 2)
     assert told.status == 1
-    assert "no such file" in told.err
-    assert "2 of 2 processes failed" in told.err
+    assert_mentions(told.err, "none.csv", "2 of 2 processes")
 
 
 def test_a_study_that_is_ended_ends_its_workers(study, tmp_path):

@@ -7,6 +7,7 @@ import time
 import tomllib
 
 import pytest
+from perron_tests.errors import assert_mentions
 from perron_tests.tiny_bert import write_tiny_bert
 from perron_tests.training import TINY
 
@@ -34,10 +35,10 @@ def test_a_csv_becomes_a_model_with_one_command(perron, model):
 def test_it_says_what_it_reads_and_how_it_goes(perron, texts, tmp_path):
     told = perron("train", "--data", texts, "--out", tmp_path / "run", *TINY)
     assert told.status == 0
-    assert "csv: 96 / 12 / 12 texts (train / dev / test), 2 classes" in told.err
+    assert_mentions(told.err, "csv", "96 / 12 / 12", "2 classes")
     assert "epoch  4  loss" in told.err
     assert told.out.startswith("best epoch ")
-    assert f'Try: perron predict {tmp_path / "run"} "..."' in told.err
+    assert f'perron predict {tmp_path / "run"} "..."' in told.err
 
 
 def test_a_model_that_learnt_nothing_is_said_to_be_so(perron, texts, tmp_path):
@@ -45,7 +46,7 @@ def test_a_model_that_learnt_nothing_is_said_to_be_so(perron, texts, tmp_path):
     told = perron("train", "--data", texts, "--out", tmp_path / "run", *options)
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert result["dev"]["accuracy"] <= result["majority_share"]
-    assert "no better than always predicting the most frequent" in told.err
+    assert_mentions(told.err, "class", f"{100 * result['majority_share']:.2f} %")
 
 
 def test_quiet_says_only_the_result(perron, texts, tmp_path):
@@ -63,7 +64,7 @@ def test_tensorboard_files_are_written_when_asked_for(perron, texts, tmp_path):
 def test_a_finished_run_is_not_trained_over(perron, texts, model):
     told = perron("train", "--data", texts, "--out", model, *TINY)
     assert told.status == 2
-    assert "holds a run already: go on with --resume" in told.err
+    assert_mentions(told.err, model, "--resume")
 
 
 def test_resuming_a_finished_run_tells_its_result_and_clears_up(perron, model):
@@ -89,7 +90,7 @@ def test_resuming_with_other_settings_is_refused(perron, texts, tmp_path):
     options = [*TINY, "--seed", 5]
     told = perron("train", "--data", texts, "--out", tmp_path, "--resume", *options)
     assert told.status == 2
-    assert "training.seed was 0, is 5" in told.err
+    assert_mentions(told.err, "training.seed", 0, 5)
 
 
 def test_a_run_in_use_is_left_alone(perron, texts, tmp_path):
@@ -98,36 +99,27 @@ def test_a_run_in_use_is_left_alone(perron, texts, tmp_path):
     with locked(tmp_path):
         told = perron("train", "--data", texts, "--out", tmp_path, *TINY)
     assert told.status == 1
-    assert "another process is at work in it" in told.err
+    assert_mentions(told.err, tmp_path, "another process")
 
 
 MISUSE = {
-    (): "nothing to train on",
-    ("sst9",): "no recipe 'sst9'",
-    ("demo", "--set", "training.lr=1"): "demo: training.lr: there is no such setting",
-    ("--data", "texts.xml"): "texts.xml",
-    ("--data", "t.csv", "--split", "half"): "--split half: write three parts",
-    ("--data", "t.csv", "--split", "0.5,0.6,0.1"): "split",
-    ("demo", "--documents"): "--documents needs --data",
-    ("demo", "--dev-data", "d.csv"): "--dev-data needs --data",
-    (
-        "--data",
-        "t.csv",
+    (): ["--data"],
+    ("sst9",): ["recipe", "'sst9'"],
+    ("demo", "--set", "training.lr=1"): ["demo", "training.lr"],
+    ("--data", "texts.xml"): ["texts.xml"],
+    ("--data", "t.csv", "--split", "half"): ["--split half"],
+    ("--data", "t.csv", "--split", "0.5,0.6,0.1"): ["split"],
+    ("demo", "--documents"): ["--documents", "--data"],
+    ("demo", "--dev-data", "d.csv"): ["--dev-data", "--data"],
+    ("--data", "t.csv", "--documents", "--text-pair", "b"): [
         "--documents",
         "--text-pair",
-        "b",
-    ): "--documents and --text-pair",
-    (
-        "--resume",
-        "--out",
-        "run",
-        "--seed",
-        "3",
-    ): "--resume uses the settings of the run",
-    ("--resume",): "--resume needs the folder",
-    ("--resume", "--out", "nowhere"): "nowhere: holds no run",
-    ("sst2", "--data-dir", "nowhere"): "--data-dir nowhere: there is no such folder",
-    ("demo", "--nonsense"): "--nonsense",
+    ],
+    ("--resume", "--out", "run", "--seed", "3"): ["--resume", "settings of the run"],
+    ("--resume",): ["--resume", "--out"],
+    ("--resume", "--out", "nowhere"): ["nowhere", "run"],
+    ("sst2", "--data-dir", "nowhere"): ["--data-dir nowhere"],
+    ("demo", "--nonsense"): ["--nonsense"],
 }
 
 
@@ -136,7 +128,7 @@ def test_misuse_ends_with_two_and_a_reason(perron, arguments, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     told = perron("train", *arguments)
     assert told.status == 2
-    assert MISUSE[arguments] in told.err
+    assert_mentions(told.err, *MISUSE[arguments])
     assert "Traceback" not in told.err
 
 
@@ -150,13 +142,13 @@ def test_bad_rows_are_named_or_skipped(perron, texts, tmp_path):
     options = [*TINY, "--skip-bad"]
     told = perron("train", "--data", bad, "--out", tmp_path / "run", *options)
     assert told.status == 0
-    assert "left out 2 bad rows" in told.err
+    assert_mentions(told.err, "2 bad rows")
 
 
 def test_a_missing_file_is_said_without_a_traceback(perron, tmp_path):
     told = perron("train", "--data", tmp_path / "none.csv", "--out", tmp_path / "run")
     assert told.status == 1
-    assert "none.csv: no such file" in told.err
+    assert_mentions(told.err, tmp_path / "none.csv")
     assert "Traceback" not in told.err
 
 
@@ -184,8 +176,7 @@ def test_a_signal_saves_and_resume_goes_on(texts, tmp_path, shared_cache, sent, 
     process.send_signal(sent)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + sent
-    assert f"stopped by {sent.name}; saved" in err
-    assert f"saved. Go on with: perron train --resume --out {folder}" in err
+    assert_mentions(err, sent.name, f"perron train --resume --out {folder}")
     assert "Traceback" not in err
     (folder / "settings.toml").write_text(
         (folder / "settings.toml").read_text().replace("epochs = 400", "epochs = 1")
@@ -213,8 +204,7 @@ def test_a_file_of_texts_is_no_recipe(perron, texts, tmp_path):
     for path in (texts, tmp_path / "texts.parquet"):
         told = perron("train", path)
         assert told.status == 2
-        assert "TOML" in told.err
-        assert "--data" in told.err
+        assert_mentions(told.err, path, "TOML", "--data")
 
 
 def test_names_are_shown_as_they_are(perron, tmp_path):
@@ -223,7 +213,7 @@ def test_names_are_shown_as_they_are(perron, tmp_path):
     path.write_text("\n".join(["text,label", *lines]))
     folder = tmp_path / "[run]"
     told = perron("train", "--data", path, "--out", folder, *TINY)
-    assert f"Saved in {folder}." in told.err
+    assert str(folder) in told.err
     for command in (["evaluate"], ["info"], ["predict"]):
         told = perron(*command, folder, *["film", ":heart:"] * (command == ["predict"]))
         assert ":heart:" in told.out
@@ -240,7 +230,7 @@ def test_a_missing_package_is_said_in_one_line(monkeypatch, capsys, texts):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
-    assert "accelerate is missing" in capsys.readouterr().err
+    assert_mentions(capsys.readouterr().err, "accelerate")
 
 
 def test_a_pretrained_encoder_is_one_option(perron, texts, tmp_path):
@@ -261,7 +251,7 @@ def test_another_encoder_is_one_option(perron, texts, tmp_path):
     options = ["--encoder", "none", "--out", tmp_path / "run"]
     asked = ["--set", "training.max_epochs=1", "--vectors", "none"]
     told = perron("train", "--data", texts, *options, *asked)
-    assert "model: text, none, centrality" in told.err
+    assert "text, none, centrality" in told.err
     told = perron(
         "train", "--data", texts, "--encoder", "lstm", "--out", tmp_path / "x"
     )

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from perron_tests.errors import assert_mentions
 from perron_tests.training import TINY, write_texts
 
 import perron as library
@@ -65,7 +66,7 @@ def test_bad_utf8_on_standard_input_is_named_by_its_line(perron, model, monkeypa
     monkeypatch.setattr("sys.stdin", stdin)
     told = perron("predict", model)
     assert told.status == 1
-    assert "-, line 2: is no UTF-8" in told.err
+    assert_mentions(told.err, "-, line 2", "UTF-8")
 
 
 def test_more_texts_than_a_chunk_keep_their_order(perron, model, tmp_path):
@@ -101,7 +102,7 @@ def test_a_failed_command_leaves_no_output(perron, model, tmp_path):
     assert out.read_text() == "before"
     told = perron("predict", model, "--file", path, "--out", out, "--skip-bad")
     assert told.status == 0
-    assert "left out 1 bad row" in told.err
+    assert_mentions(told.err, "1 bad row")
     assert len(out.read_text().splitlines()) == 1
 
 
@@ -130,17 +131,26 @@ def test_other_data_can_be_evaluated(perron, model, tmp_path):
 
 MISUSE = {
     ("predict", "nowhere", "text"): (1, "nowhere"),
-    ("predict", "MODEL", "--format", "xml", "a"): (2, "--format xml: is one of jsonl"),
-    ("predict", "MODEL", "--format", "parquet", "a"): (2, "needs a file, --out FILE"),
-    ("predict", "MODEL", "a", "--out", "b.xlsx"): (2, "b.xlsx: its name does not tell"),
-    ("predict", "MODEL", "a", "--file", "b.csv"): (2, "give texts or --file, not both"),
-    ("predict", "MODEL", "--file", "b.csv"): (1, "b.csv: no such file"),
+    ("predict", "MODEL", "--format", "xml", "a"): (2, "--format xml", "jsonl"),
+    ("predict", "MODEL", "--format", "parquet", "a"): (2, "--format parquet", "--out"),
+    ("predict", "MODEL", "a", "--out", "b.xlsx"): (2, "b.xlsx", "--format"),
+    ("predict", "MODEL", "a", "--file", "b.csv"): (2, "--file", "both"),
+    ("predict", "MODEL", "--file", "b.csv"): (1, "b.csv"),
     ("predict", "MODEL", "--file", "b.doc"): (2, "b.doc"),
-    ("encode", "MODEL", "--file", "b.csv", "--data-format", "x"): (2, "is one of sst"),
-    ("predict", "MODEL", "\udcff"): (2, "'\\udcff': is no UTF-8"),
-    ("predict", "MODEL", "--file", "-", "--text", "a"): (2, "a text a line: --text"),
-    ("evaluate", "MODEL", "--text", "a"): (2, "--text needs --data"),
-    ("evaluate", "MODEL", "--part", "all"): (2, "--part all: is one of train, dev"),
+    ("encode", "MODEL", "--file", "b.csv", "--data-format", "x"): (
+        2,
+        "--data-format x",
+        "sst",
+    ),
+    ("predict", "MODEL", "\udcff"): (2, "'\\udcff'", "UTF-8"),
+    ("predict", "MODEL", "--file", "-", "--text", "a"): (
+        2,
+        "standard input",
+        "--text",
+        "--file",
+    ),
+    ("evaluate", "MODEL", "--text", "a"): (2, "--text", "--data"),
+    ("evaluate", "MODEL", "--part", "all"): (2, "--part all", "train", "dev"),
     ("info", "nowhere"): (1, "nowhere"),
     ("predict",): (2, "Missing argument"),
     ("nonsense",): (2, "No such command"),
@@ -152,10 +162,10 @@ def test_misuse_is_said_without_a_traceback(
     perron, model, arguments, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    status, reason = MISUSE[arguments]
+    status, *parts = MISUSE[arguments]
     told = perron(*(str(model) if part == "MODEL" else part for part in arguments))
     assert (told.status, "Traceback" in told.err) == (status, False)
-    assert reason in told.err
+    assert_mentions(told.err, *parts)
 
 
 def test_info_describes_a_model(perron, model):
@@ -189,7 +199,7 @@ def test_bad_lines_of_standard_input_can_be_left_out(perron, model, monkeypatch)
         "fine",
         "dull",
     ]
-    assert "left out 1 bad row" in told.err
+    assert_mentions(told.err, "1 bad row")
 
 
 def test_evaluate_reads_the_split_of_the_hub_that_is_asked_for(perron, model, tmp_path):
@@ -210,7 +220,7 @@ def test_classes_that_changed_since_are_noticed(perron, tmp_path):
     path.write_text(path.read_text() + "strange film,awful\n")
     told = perron("evaluate", folder)
     assert told.status == 1
-    assert "the classes in its data have changed" in told.err
+    assert_mentions(told.err, folder, "classes", "changed")
 
 
 class TestPairs:
@@ -238,7 +248,7 @@ class TestPairs:
         path.write_text("one film\n")
         told = perron("predict", pairs, "--file", path)
         assert told.status == 2
-        assert "this model is for pairs, and lines has single texts" in told.err
+        assert_mentions(told.err, "model", "pairs", "lines", "single texts")
 
     def test_both_texts_are_read(self, perron, pairs, shared_cache, monkeypatch):
         options = [

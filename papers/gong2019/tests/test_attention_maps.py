@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from perron_tests.errors import mentions
 
 from papers.gong2019 import attention_maps as target
 from papers.gong2019.attention_maps import attention_maps
@@ -100,10 +101,10 @@ def test_missing_data_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (b"a\tb\tc\td\tmuch\tx\ty\n", "line 31.*score in column 5"),
-        (b"a\tb\tc\td\t3\tx\n", "line 31.*sentences in 6 and 7"),
-        (b"a\tb\tc\td\t3\tx\t\xff\n", "line 31.*in UTF-8"),
-        (b"a\tb\tc\td\tnan\tx\ty\n", "line 31.*the score is nan"),
+        (b"a\tb\tc\td\tmuch\tx\ty\n", "line 31.*score.*5"),
+        (b"a\tb\tc\td\t3\tx\n", "line 31.*6 and 7"),
+        (b"a\tb\tc\td\t3\tx\t\xff\n", "line 31.*UTF-8"),
+        (b"a\tb\tc\td\tnan\tx\ty\n", "line 31.*score.*nan"),
     ],
 )
 def test_a_bad_row_is_told(model, tmp_path, row, problem):
@@ -117,5 +118,5 @@ def test_a_bad_row_is_told(model, tmp_path, row, problem):
 def test_an_empty_file_is_told(model, tmp_path):
     write_stsb(tmp_path)
     (tmp_path / "stsb" / "sts-dev.csv").write_text("")
-    with pytest.raises(DataError, match=r"sts-dev.csv.*has no pairs"):
+    with pytest.raises(DataError, match=mentions("sts-dev.csv", "pairs")):
         attention_maps(Work(tmp_path, tmp_path))

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from perron_tests.errors import assert_mentions
 
 from papers.gong2019 import reproduce as module
 from papers.gong2019.reproduce import TARGETS
@@ -99,7 +100,7 @@ def test_tables_are_made_without_any_data(reproduce, tmp_path):
     told = reproduce("table4", "--data-dir", tmp_path / "data", "--out", tmp_path)
     assert told.status == 0
     assert "| centrality | 85.3 | missing | missing |" in told.out
-    assert "Missing: get SNLI 1.0 as snli/snli_1.0_train.jsonl" in told.out
+    assert_mentions(told.out, "SNLI 1.0", "snli/snli_1.0_train.jsonl")
     assert (tmp_path / "table4.md").read_text().startswith("# Table 4")
     assert (tmp_path / "table4-runs.csv").exists()
 
@@ -124,10 +125,10 @@ def test_processes_share_the_runs_of_tables_and_nothing_else(
 def test_what_is_wrong_is_told(reproduce, tmp_path):
     told = reproduce("table5", "--out", tmp_path)
     assert told.status == 2
-    assert "must be one of table1, table2" in told.err
+    assert_mentions(told.err, "table5", "table1", "table2")
     told = reproduce("table1", "--data-dir", tmp_path / "none")
     assert told.status == 2
-    assert "there is no such folder" in told.err
+    assert_mentions(told.err, "--data-dir", tmp_path / "none")
     told = reproduce("table2", "--set", "training.lr=1", "--out", tmp_path)
     assert told.status == 2
-    assert "training.lr: there is no such setting" in told.err
+    assert_mentions(told.err, "training.lr")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from perron_tests.errors import mentions
 
 from papers.gong2019 import figures
 from papers.gong2019 import work as work_module
@@ -151,7 +152,7 @@ def test_nothing_is_trained_if_only_what_is_done_is_asked_for(small_root, tmp_pa
 def test_a_model_of_other_settings_is_refused(small_work, small_root):
     figure1(small_work)
     other = Work(small_work.out, small_root, [*TINY, "training.clip=3.0"])
-    with pytest.raises(PerronError, match="holds another run"):
+    with pytest.raises(PerronError, match=mentions("perron train", "--out")):
         figure1(other)
 
 
