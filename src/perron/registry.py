@@ -77,6 +77,10 @@ class Registry(Mapping[str, Item], Generic[Item]):
             )
         self._items[name] = item
 
+    def unregister(self, name: str) -> None:
+        """Remove a component, for instance at the end of a test."""
+        del self._items[name]
+
     def __getitem__(self, name: str) -> Item:
         if name not in self._items:
             load_plugins()

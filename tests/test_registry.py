@@ -1,0 +1,456 @@
+"""Components by name: registration, plugins, and settings from constructors."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import pytest
+import torch
+from perron_tests.errors import mentions
+from perron_tests.models import LABELS
+from pydantic import Field, ValidationError
+from torch import nn
+
+from perron import Aggregator, CentralityPool, Connectivity, project, weighted_sum
+from perron.errors import SettingsError
+from perron.models import ModelConfig, ModelSettings, build_model, load_model
+from perron.models.config import read_aggregator
+from perron.pooling import AGGREGATORS, CONNECTIVITIES
+from perron.registry import Registry, load_plugins, settings_from
+
+PLUGIN = '''
+"""An aggregator and a connectivity outside of the package."""
+
+from torch import nn
+
+from perron import Aggregator, Connectivity, project, weighted_sum
+
+
+class SharpPool(Aggregator):
+    """Weighs words by a learned score."""
+
+    recipe_name = "sharp"
+
+    def __init__(self, dim: int, temperature: float = 1.0) -> None:
+        """Set up the score.
+
+        Args:
+            dim: Width of the states.
+            temperature: Divisor of the scores.
+        """
+        super().__init__(dim)
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}.")
+        self.temperature = temperature
+        self.score = nn.Linear(dim, 1)
+
+    def aggregate(self, words, need_edges):
+        scores = project(self.score, words.states) / self.temperature
+        return weighted_sum(words.softmax(scores), words)
+
+
+class CosineConnectivity(Connectivity):
+    """Scores a pair by the cosine of its states."""
+
+    recipe_name = "cosine"
+
+    def __init__(self, dim: int, heads: int = 1, scale: float = 1.0) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scale = scale
+
+    def forward(self, words):
+        states = words.padded(nn.functional.normalize(words.states, dim=-1))
+        scores = self.scale * states @ states.mT
+        return scores.unsqueeze(1).expand(-1, self.heads, -1, -1)
+'''
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    """The folder of a plugin module, which is loaded in this process too."""
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "sharp_plugin.py").write_text(PLUGIN)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        load_plugins(["sharp_plugin"])
+        yield folder
+    finally:
+        os.chdir(before)
+        os.environ.pop("PERRON_PLUGINS", None)
+        AGGREGATORS.unregister("sharp")
+        CONNECTIVITIES.unregister("cosine")
+
+
+def small(aggregator, **settings):
+    return ModelConfig(
+        settings={
+            "embedding": {"dim": 6},
+            "encoder": "none",
+            "aggregator": aggregator,
+            "head": {"hidden": 4},
+            **settings,
+        },
+        vocabulary=9,
+        labels=LABELS,
+    )
+
+
+def in_new_process(code, folder, **environment):
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **environment},
+    )
+    return run.stdout.strip(), run.stderr
+
+
+OWN = [
+    {"name": "sharp", "temperature": 0.5},
+    {"name": "centrality", "connectivity": {"name": "cosine", "scale": 3.0}},
+    {"name": "centrality", "connectivity": "cosine", "heads": 2, "reach": 2},
+]
+
+
+class TestPlugins:
+    @pytest.mark.parametrize("aggregator", OWN)
+    def test_components_are_used_by_name_and_survive_saving(
+        self, plugin, aggregator, tmp_path
+    ):
+        model = build_model(small(aggregator)).eval()
+        ids = torch.tensor([[1, 2, 3]])
+        model.save_pretrained(tmp_path / "model")
+        again = load_model(tmp_path / "model")
+        assert again.config.settings.aggregator == model.config.settings.aggregator
+        assert torch.equal(again(ids).logits, model(ids).logits)
+
+    @pytest.mark.parametrize("aggregator", OWN)
+    def test_a_new_process_loads_the_plugin_by_its_environment(
+        self, plugin, aggregator, tmp_path
+    ):
+        model = build_model(small(aggregator)).eval()
+        model.save_pretrained(tmp_path / "model")
+        want = model(torch.tensor([[1, 2, 3]])).logits.tolist()
+        code = (
+            "import torch; from perron.models import load_model\n"
+            f"model = load_model({str(tmp_path / 'model')!r})\n"
+            "print(model(torch.tensor([[1, 2, 3]])).logits.tolist())"
+        )
+        out, _ = in_new_process(code, plugin, PERRON_PLUGINS=" sharp_plugin ,")
+        torch.testing.assert_close(json.loads(out), want)
+
+    def test_a_saved_model_imports_nothing_by_itself(self, plugin, tmp_path):
+        build_model(small("sharp")).save_pretrained(tmp_path / "model")
+        code = (
+            "import sys; from perron.models import load_model\n"
+            "try:\n"
+            f"    load_model({str(tmp_path / 'model')!r})\n"
+            "except ValueError as error:\n"
+            "    print(error)\n"
+            "print('sharp_plugin' in sys.modules)"
+        )
+        out, _ = in_new_process(code, plugin, PERRON_PLUGINS="")
+        message, loaded = out.splitlines()
+        assert loaded == "False"
+        for part in ("'sharp'", "'centrality'", "--plugin", "PERRON_PLUGINS"):
+            assert part in message
+
+    def test_installed_packages_declare_plugins_as_entry_points(self, plugin, tmp_path):
+        (tmp_path / "sharp_plugin.py").write_text(PLUGIN)
+        package = tmp_path / "sharp-1.0.dist-info"
+        package.mkdir()
+        (package / "METADATA").write_text("Name: sharp\nVersion: 1.0\n")
+        (package / "entry_points.txt").write_text(
+            "[perron.plugins]\nsharp = sharp_plugin\n"
+        )
+        code = (
+            "from perron.pooling import AGGREGATORS; print(AGGREGATORS['sharp'](4).dim)"
+        )
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        out, error = in_new_process(code, "/", PYTHONPATH=path, PERRON_PLUGINS="")
+        assert out == "4", error
+
+    @pytest.mark.parametrize(
+        ("content", "parts"),
+        [
+            (None, ("ModuleNotFoundError", "broken_plugin")),
+            ("1 / 0", ("ZeroDivisionError", "broken_plugin")),
+        ],
+    )
+    def test_a_plugin_that_cannot_be_imported_is_named(self, tmp_path, content, parts):
+        if content is not None:
+            (tmp_path / "broken_plugin.py").write_text(content)
+        code = (
+            "from perron.registry import load_plugins\n"
+            "try:\n    load_plugins(['broken_plugin'])\n"
+            "except ValueError as error:\n    print(error)"
+        )
+        out, _ = in_new_process(code, tmp_path)
+        assert all(part in out for part in parts)
+
+    def test_given_plugins_are_known_to_processes_started_later(self, plugin):
+        code = (
+            "import os; from perron.registry import load_plugins\n"
+            "load_plugins(['sharp_plugin'])\n"
+            "print(os.environ['PERRON_PLUGINS'])"
+        )
+        out, _ = in_new_process(code, plugin, PERRON_PLUGINS="json")
+        assert out == "json,sharp_plugin"
+
+    def test_options_of_a_plugin_are_checked_by_its_constructor(self, plugin):
+        with pytest.raises(SettingsError, match=mentions("temperature", "-1.0")):
+            read_aggregator({"name": "sharp", "temperature": -1})
+        with pytest.raises(SettingsError, match=r"sharp\.temprature"):
+            read_aggregator({"name": "sharp", "temprature": 1})
+        with pytest.raises(SettingsError, match=mentions("connectivity", "'size'")):
+            read_aggregator(
+                {"name": "centrality", "connectivity": {"name": "cosine", "size": 1}}
+            )
+
+    def test_the_settings_describe_its_options(self, plugin):
+        field = settings_from(AGGREGATORS["sharp"]).model_fields["temperature"]
+        assert (field.default, field.description) == (1.0, "Divisor of the scores.")
+
+
+class TestRegistry:
+    def test_a_name_belongs_to_one_component(self):
+        registry = Registry("pool")
+        registry.register("a", nn.Linear)
+        with pytest.raises(SettingsError, match=mentions("'a'", "Linear", "Bilinear")):
+            registry.register("a", nn.Bilinear)
+        registry.register("a", nn.Linear)
+        assert dict(registry) == {"a": nn.Linear}
+
+    def test_a_class_that_is_defined_again_replaces_the_first(self):
+        registry = Registry("pool")
+
+        def define():
+            class Again:
+                pass
+
+            return Again
+
+        first, second = define(), define()
+        registry.register("a", first)
+        registry.register("a", second)
+        assert registry["a"] is second
+
+    def test_instances_are_different_components(self):
+        registry = Registry("metric")
+        registry.register("a", [1])
+        with pytest.raises(SettingsError, match="'a'"):
+            registry.register("a", [1])
+
+    def test_an_unknown_name_is_refused_with_all_names(self):
+        registry = Registry("pool")
+        registry.register("a", 1)
+        registry.register("b", 2)
+        with pytest.raises(SettingsError, match=mentions("pool", '"a"', '"b"', "'c'")):
+            registry["c"]
+        assert "c" not in registry
+        assert registry.get("c") is None
+
+    def test_a_class_without_a_name_of_its_own_is_not_registered(self):
+        before = dict(AGGREGATORS)
+
+        class Variant(CentralityPool):
+            pass
+
+        assert dict(AGGREGATORS) == before
+        assert Variant(4).recipe_name == "centrality"
+
+
+class Options:
+    """A component with options of every kind.
+
+    Args:
+        dim: Width.
+        count (int): Number of things,
+            over two lines.
+    """
+
+    recipe_name = "options"
+
+    def __init__(
+        self,
+        dim: int,
+        count: int,
+        share: Annotated[float, Field(gt=0)] = 0.5,
+        kind: Literal["a", "b"] = "a",
+        part: str | Mapping[str, int] | nn.Module = "c",
+        module: nn.Module | None = None,
+        given: nn.Module = nn.ReLU(),  # noqa: B008
+        sizes: tuple[int, ...] = (1, 2),
+        untyped=3,
+        device=None,
+        dtype=None,
+    ) -> None:
+        self.weight = torch.empty(dim, dim, device=device)
+        if self.weight.device.type != "meta":
+            raise AssertionError("memory was allocated")
+        if count > 3:
+            raise ValueError(f"count must be at most 3, got {count}.")
+        if count < 0:
+            self.weight.sum().item()
+
+
+class TestSettingsFrom:
+    def test_fields_are_the_options_that_a_recipe_can_hold(self):
+        fields = settings_from(Options).model_fields
+        assert list(fields) == [
+            "name",
+            "count",
+            "share",
+            "kind",
+            "part",
+            "module",
+            "sizes",
+            "untyped",
+        ]
+        assert fields["count"].is_required()
+        assert fields["count"].description == "Number of things, over two lines."
+        assert fields["share"].description is None
+
+    def test_values_are_checked_by_annotations_and_then_by_the_constructor(self):
+        settings = settings_from(Options)
+        found = settings(count="2", part={"x": 1}, sizes=[3])
+        assert (found.count, found.part, found.sizes) == (2, {"x": 1}, (3,))
+        for wrong, message in (
+            ({}, "count"),
+            ({"count": "many"}, "count"),
+            ({"count": 1, "share": 0}, "share"),
+            ({"count": 1, "kind": "c"}, "kind"),
+            ({"count": 1, "part": {"x": "y"}}, "part"),
+            ({"count": 1, "module": nn.ReLU()}, "module"),
+            ({"count": 1, "given": nn.ReLU()}, "given"),
+            ({"count": 1, "dim": 3}, "dim"),
+            ({"count": 4}, "count must be at most 3, got 4"),
+        ):
+            with pytest.raises(ValidationError, match=message):
+                settings(**wrong)
+
+    def test_a_constructor_that_looks_at_numbers_is_checked_when_it_is_used(self):
+        assert settings_from(Options)(count=-1).count == -1
+
+    def test_the_class_is_made_once_and_random_numbers_are_left_alone(self):
+        assert settings_from(CentralityPool) is settings_from(CentralityPool)
+        torch.manual_seed(3)
+        want = torch.rand(2)
+        torch.manual_seed(3)
+        ModelSettings(encoder="transformer", aggregator="dynamic-routing")
+        assert torch.equal(torch.rand(2), want)
+
+    def test_options_must_have_names(self):
+        class Loose(Options):
+            def __init__(self, dim, **options):
+                pass
+
+        with pytest.raises(TypeError, match=mentions("Loose", "options")):
+            settings_from(Loose)
+
+    def test_an_option_without_a_default_must_fit_a_recipe(self):
+        class Modular(Options):
+            def __init__(self, dim: int, part: nn.Module) -> None:
+                pass
+
+        with pytest.raises(TypeError, match=mentions("Modular", "part")):
+            settings_from(Modular)
+
+    def test_pydantic_is_imported_only_for_settings(self):
+        code = (
+            "import sys, perron; perron.CentralityPool(4, connectivity='bilinear')\n"
+            "print('pydantic' in sys.modules)"
+        )
+        assert in_new_process(code, None)[0] == "False"
+
+
+class Scores(nn.Module):
+    """Any module that scores pairs, not derived from `Connectivity`."""
+
+    def __init__(self, heads):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(heads))
+
+    def forward(self, words):
+        states = words.padded(words.states)
+        keys = [words.padded(project(layer, words.states)) for layer in self.layers]
+        return torch.stack(keys, 1) @ states.mT.unsqueeze(1)
+
+
+class TestConnectivities:
+    def test_any_module_that_scores_pairs_is_a_connectivity(self):
+        states = torch.randn(2, 5, 4)
+        mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+        pool = CentralityPool(4, heads=2, connectivity=Scores(2))
+        pooled = pool(states, mask, need_edges=True)
+        layer = pool.connectivity.layers[0]
+        edges = (layer(states[0]) @ states[0].mT).softmax(0)
+        torch.testing.assert_close(pooled.head_edges[0, 0], edges)
+        assert "connectivity.layers.0.weight" in pool.state_dict()
+        assert "'Scores'" in repr(pool)
+        before = layer.weight.clone()
+        pool.reset_parameters()
+        assert not torch.equal(before, layer.weight)
+
+    def test_scores_of_the_wrong_shape_are_refused(self):
+        pool = CentralityPool(4, heads=3, connectivity=Scores(2))
+        with pytest.raises(ValueError, match=mentions("(1, 3, 5, 5)", "(1, 2, 5, 5)")):
+            pool(torch.randn(1, 5, 4))
+
+    def test_options_without_effect_are_refused(self):
+        parts = ("source_scale", "2.0", "'Scores'")
+        with pytest.raises(ValueError, match=mentions(*parts)):
+            CentralityPool(4, connectivity=Scores(1), source_scale=2.0)
+
+    def test_heads_must_be_those_of_the_connectivity(self, plugin):
+        class OneHead(Connectivity):
+            recipe_name = "one-head"
+
+            def __init__(self, dim: int) -> None:
+                super().__init__()
+
+            def forward(self, words):
+                raise NotImplementedError
+
+        try:
+            with pytest.raises(ValueError, match=mentions("heads", 1, 2, "'one-head'")):
+                CentralityPool(4, heads=2, connectivity="one-head")
+        finally:
+            CONNECTIVITIES.unregister("one-head")
+        cosine = CONNECTIVITIES["cosine"](4, heads=3)
+        with pytest.raises(ValueError, match=mentions("heads", 3, 2)):
+            CentralityPool(4, heads=2, connectivity=cosine)
+
+    def test_one_without_a_dtype_argument_gets_it_all_the_same(self, plugin):
+        pool = CentralityPool(4, connectivity="cosine", values="flow", dtype=torch.half)
+        assert {p.dtype for p in pool.parameters()} == {torch.half}
+
+
+class TestAggregators:
+    def test_what_it_returns_must_be_what_it_declares(self):
+        class Wrong(Aggregator):
+            has_weights = False
+
+            def aggregate(self, words, need_edges):
+                return weighted_sum(words.mean_weights(), words)
+
+        with pytest.raises(TypeError, match=mentions("Wrong", "has_weights")):
+            Wrong()(torch.randn(1, 2, 3))
+
+    def test_parameters_of_its_own_need_a_reset_of_its_own(self):
+        class Own(Aggregator):
+            def __init__(self):
+                super().__init__(4)
+                self.query = nn.Parameter(torch.zeros(4))
+
+            def aggregate(self, words, need_edges):
+                raise NotImplementedError
+
+        with pytest.raises(TypeError, match=mentions("Own", "reset_parameters")):
+            Own().reset_parameters()
