@@ -33,6 +33,8 @@ MAY_IMPORT = {
     },
     "cli": {
         "kernels",
+        "pooling",
+        "layers",
         "text",
         "models",
         "training",

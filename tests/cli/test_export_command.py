@@ -24,8 +24,8 @@ def test_export_writes_beside_the_model_and_says_what(perron, model, format):
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["--format=tflite"], ["--format tflite", "onnx", "torch-export"]),
-        (["--opset=3"], ["--opset 3", 18, 23]),
+        (["--format=tflite"], ["--format", "tflite", "onnx", "torch-export"]),
+        (["--opset=3"], ["--opset", 3, 18, 23]),
         (["--format=torch-export", "--opset=20"], ["--opset", "--format onnx"]),
     ],
 )

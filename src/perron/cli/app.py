@@ -1,7 +1,8 @@
-"""All commands together, and what happens when one fails."""
+"""All commands, their global options, and the handling of errors."""
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,14 +12,14 @@ from perron.cli.compare import compare
 from perron.cli.console import say_error
 from perron.cli.data import data_app
 from perron.cli.evaluate import evaluate
-from perron.cli.export import export
 from perron.cli.graph import graph
-from perron.cli.info import info
+from perron.cli.models import export, info
 from perron.cli.predict import encode, predict
 from perron.cli.serve import serve
 from perron.cli.study import study
 from perron.cli.train import train
 from perron.errors import PerronError, SettingsError
+from perron.registry import load_plugins
 
 app = typer.Typer(
     name="perron",
@@ -53,15 +54,28 @@ def _version(asked: bool) -> bool:
 
 @app.callback()
 def _options(
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plugin",
+            metavar="MODULE",
+            help="Python module with components of your own, such as aggregators or "
+            "data formats; repeatable. The environment variable PERRON_PLUGINS names "
+            "modules too, separated by commas.",
+        ),
+    ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error came from.")
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
     ] = False,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show it."),
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version."
+        ),
     ] = False,
 ) -> None:
     """Pool words by centrality: train, compare and use text classifiers."""
+    load_plugins(plugin or ())
 
 
 def run() -> None:
@@ -70,10 +84,14 @@ def run() -> None:
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run an app on the command line; exit with 0, 1 (it failed) or 2 (misuse)."""
-    debug = "--debug" in sys.argv[1:]
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    """Run an app on the command line; exit with 0, 1 (failure) or 2 (misuse).
+
+    The options --debug and --plugin may stand anywhere before ``--``.
+    """
+    arguments, plugins, debug = split_global_options(sys.argv[1:])
     try:
+        if plugins:
+            load_plugins(plugins)
         app(arguments)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -95,6 +113,26 @@ def run_app(app: typer.Typer) -> None:
             raise
         say_error(str(error))
         sys.exit(_status(error))
+
+
+def split_global_options(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
+    """Return the other arguments, the plugins, and whether to debug."""
+    rest: list[str] = []
+    plugins: list[str] = []
+    debug = False
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word == "--debug":
+            debug = True
+        elif word.startswith("--plugin="):
+            plugins.append(word.partition("=")[2])
+        elif word == "--plugin" and (module := next(words, None)) is not None:
+            plugins.append(module)
+        else:
+            rest.append(word)
+    return rest, plugins, debug
 
 
 def _status(error: Exception) -> int:
