@@ -330,7 +330,7 @@ class TestSettingsFrom:
             ({"count": 1, "module": nn.ReLU()}, "module"),
             ({"count": 1, "given": nn.ReLU()}, "given"),
             ({"count": 1, "dim": 3}, "dim"),
-            ({"count": 4}, "count must be at most 3, got 4"),
+            ({"count": 4}, r"count.*\b3\b.*\b4\b"),
         ):
             with pytest.raises(ValidationError, match=message):
                 settings(**wrong)

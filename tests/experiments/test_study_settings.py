@@ -115,20 +115,19 @@ def test_a_study_may_be_like_another(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "parts"),
     [
-        ("title = 1", "title"),
-        ("no toml", "is not a valid TOML file"),
-        (LINES + "b = { sets = [] }", "variants.b.sets: there is no such setting"),
-        ('reference = "c"\n' + LINES, "there is no variant 'c'"),
-        ('like = "nothing"\n' + LINES, "nothing', which is not a file"),
+        ("title = 1", ["title"]),
+        ("no toml", ["TOML"]),
+        (LINES + "b = { sets = [] }", ["variants.b.sets"]),
+        ('reference = "c"\n' + LINES, ["variant 'c'"]),
+        ('like = "nothing"\n' + LINES, ["nothing'"]),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path, text, problem):
+def test_what_is_wrong_is_told(tmp_path, text, parts):
     path = written(tmp_path, text)
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError, match=mentions(tmp_path, *parts)):
         read_study(path)
-    assert problem in str(caught.value)
 
 
 def test_an_unknown_name_says_where_the_studies_of_the_paper_are():

@@ -151,10 +151,10 @@ def test_an_attention_map_along_the_wrong_axis_is_refused(dtype):
     attention = graph.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1).to(dtype)
     rows, columns = (GraphCentralityPool(axis=axis) for axis in (-1, -2))
     want = rows(states, attention, mask)
-    with pytest.raises(ValueError, match=mentions("axis", -1, "got -2")):
+    with pytest.raises(ValueError, match=r"axis.*-1.*-2"):
         columns(states, attention, mask)
     torch.testing.assert_close(columns(states, attention.mT, mask), want)
-    with pytest.raises(ValueError, match=mentions("axis", -2, "got -1")):
+    with pytest.raises(ValueError, match=r"axis.*-2.*-1"):
         rows(states, attention.mT, mask)
 
 

@@ -82,28 +82,27 @@ def test_an_aggregator_or_encoder_can_be_named_by_a_word():
 
 
 REFUSED = {
-    "training.lr=1": "sst2: training.lr: there is no such setting",
-    "training.batch_size=0": "training.batch_size: Input should be greater than",
-    "training.batch_size=8": "batch_size_low = 16 is above batch_size = 8",
-    "training.learning_rate=fast": "training.learning_rate: Input should be a valid n",
-    "model.embedding.dropout=1": "model.embedding: dropout must be",
-    "model.aggregator=maximum": "got 'maximum'",
-    "model.aggregator.rows=2": "rows: there is no such setting",
-    "model.kind=pair": "model.kind = 'pair' and data.text_pair go together",
-    "model.sentence_aggregator=max": "are for kind = 'document'",
-    "data.format=xml": "data.format: Input should be 'sst'",
-    "training.seed": "write key=value",
-    ".seed=1": "write key=value",
-    "training.seed.more=1": "seed",
-    "nonsense.key=1": "nonsense: there is no such setting",
+    "training.lr=1": ["sst2", "training.lr"],
+    "training.batch_size=0": ["training.batch_size", 0],
+    "training.batch_size=8": ["batch_size_low", 16, "batch_size", 8],
+    "training.learning_rate=fast": ["training.learning_rate", "number"],
+    "model.embedding.dropout=1": ["model.embedding", "dropout", 1],
+    "model.aggregator=maximum": ["model.aggregator", "'maximum'"],
+    "model.aggregator.rows=2": ["model.aggregator", "rows"],
+    "model.kind=pair": ["model.kind", "'pair'", "data.text_pair"],
+    "model.sentence_aggregator=max": ["sentence_aggregator", "kind", "'document'"],
+    "data.format=xml": ["data.format", "'sst'"],
+    "training.seed": ["training.seed", "key=value"],
+    ".seed=1": [".seed=1", "key=value"],
+    "training.seed.more=1": ["seed"],
+    "nonsense.key=1": ["nonsense"],
 }
 
 
 @pytest.mark.parametrize("override", REFUSED)
 def test_what_makes_no_sense_is_refused_by_name(override):
-    with pytest.raises(SettingsError) as refusal:
+    with pytest.raises(SettingsError, match=mentions(*REFUSED[override])):
         sst2(override)
-    assert REFUSED[override] in str(refusal.value)
 
 
 def test_a_file_that_is_no_recipe_is_refused(tmp_path):
