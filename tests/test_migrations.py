@@ -70,6 +70,15 @@ VERSION_1 = {
             },
         },
     ),
+    "transformers": ({"aggregator": {"name": "max"}}, {"aggregator": {"name": "max"}}),
+    "sentence_transformers": (
+        {"dim": 4, "include_prompt": False, "hidden": 3},
+        {
+            "dim": 4,
+            "include_prompt": False,
+            "aggregator": {"name": "centrality", "hidden": 3},
+        },
+    ),
     "graph": ({"schema": "perron-graph-1", "text": "a"}, {"text": "a"}),
 }
 
@@ -130,12 +139,12 @@ class TestSteps:
 
     @pytest.fixture
     def steps(self, monkeypatch):
-        """Return a function that adds a step after the newest version of a kind."""
+        """Return a function that adds a step after the newest version."""
+        known = dict(migrations.STEPS)
+        monkeypatch.setattr(migrations, "STEPS", known)
 
         def add(kind, *changes):
-            known = {**migrations.STEPS, kind: {**migrations.STEPS[kind]}}
-            known[kind][current(kind)] = changes
-            monkeypatch.setattr(migrations, "STEPS", known)
+            known[1 + max(known)] = {kind: changes}
 
         return add
 
@@ -181,30 +190,35 @@ class TestSteps:
         assert migrate("settings", {VERSION: 2, "a": 1}) == {"c": 1}
         assert migrate("settings", {VERSION: 3, "a": 1}) == {"a": 1}
 
+    def test_only_kinds_that_change_get_a_new_version(self, steps):
+        before = {kind: current(kind) for kind in KINDS}
+        steps("metrics", Rename("a", "b"))
+        steps("settings", Rename("a", "b"))
+        after = {kind: current(kind) for kind in KINDS}
+        assert after == before | {"metrics": 3, "settings": 4}
+        assert migrate("settings", {VERSION: 3, "a": 1}) == {"b": 1}
+
     @pytest.mark.parametrize("place", ["aggregator", "sentence_aggregator"])
     @pytest.mark.parametrize(("new", "want"), [("units", {"units": 3}), (None, {})])
     def test_an_option_of_a_component_is_renamed_everywhere(
-        self, place, new, want, monkeypatch
+        self, place, new, want, steps
     ):
-        change = RenameOption("aggregator", "centrality", "hidden", new)
-        newest = {kind: current(kind) for kind in KINDS}
-        monkeypatch.setattr(migrations, "MODEL_SETTINGS", {newest["model"]: (change,)})
+        steps("model settings", RenameOption("aggregator", "centrality", "hidden", new))
         settings = {
             place: {"name": "centrality", "hidden": 3},
             "encoder": {"name": "centrality", "hidden": 3},
         }
         wanted = {**settings, place: {"name": "centrality", **want}}
-        for kind in KINDS:
-            holds = kind in ("model", "settings", "pickle")
-            assert current(kind) == newest[kind] + holds
         model = {"format": "perron-1", "model": {"settings": settings}}
         assert migrate("model", model) == {"model": {"settings": wanted}}
         assert migrate("settings", {"model": settings}) == {"model": wanted}
         assert migrate("pickle", settings) == wanted
+        assert migrate("transformers", settings) == wanted
+        flat = migrate("sentence_transformers", {"dim": 4, "hidden": 3})
+        assert flat == {"dim": 4, "aggregator": {"name": "centrality", **want}}
 
     @pytest.mark.parametrize("given", ["centrality", {"name": "max", "hidden": 3}])
-    def test_other_components_are_left_alone(self, given, monkeypatch):
-        change = RenameOption("aggregator", "centrality", "hidden", "units")
-        monkeypatch.setattr(migrations, "MODEL_SETTINGS", {2: (change,)})
+    def test_other_components_are_left_alone(self, given, steps):
+        steps("model settings", RenameOption("aggregator", "centrality", "hidden", "u"))
         table = {"model": {"aggregator": given}}
         assert migrate("settings", table) == table

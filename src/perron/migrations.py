@@ -1,9 +1,9 @@
 """Format versions of the files that Perron writes, and the steps from older ones.
 
-Every table in a file has the version of its kind under ``format_version``. Version 1
-had no such key. A change of a format is a step in `STEPS`: readers call `migrate` and
-know the newest version alone, writers call `stamp`. Keys that do not exist are errors
-of the readers; a step drops the keys that only an older version had.
+Every table in a file has its version under ``format_version``. Version 1 had no such
+key. A change of a format is a line in `STEPS`: readers call `migrate` and know the
+newest version alone, writers call `stamp`. An unknown key is an error of the reader,
+and thus of the newest version; a step drops the keys that only an older version had.
 """
 
 import json
@@ -24,8 +24,18 @@ Kind = Literal[
     "result",  # result.json
     "record",  # record.json of a run, a line of records.jsonl
     "pickle",  # the state of a scikit-learn estimator
+    "transformers",  # config.json of a classifier of transformers
+    "sentence_transformers",  # config.json of a pooling of sentence-transformers
     "graph",  # an explanation; its version is in "schema"
 ]
+# Settings of a model are in files of several kinds, each at its place.
+_PLACES: dict[Kind, tuple[str, ...]] = {
+    "model": ("model", "settings"),
+    "settings": ("model",),
+    "pickle": (),  # the parameters encoder and aggregator
+    "transformers": (),
+    "sentence_transformers": (),
+}
 
 VERSION = "format_version"
 _GRAPH = "perron-graph-"  # and the version, under "schema"
@@ -132,43 +142,49 @@ def _files_of_a_model(table: Table) -> Table:
     return table
 
 
-# Kind -> version -> what leads to the next version, in this order.
-STEPS: dict[Kind, dict[int, tuple[Change, ...]]] = {
-    "model": {1: ()},
-    "settings": {1: ()},
-    "checkpoint": {1: ()},
-    "metrics": {
-        1: (
+def _options_in_a_table(table: Table) -> Table:
+    """Let a pooling have the options of its aggregator in a table of their own."""
+    name = table.pop("aggregator", "centrality")
+    options = {key: table.pop(key) for key in list(table) if key not in _OF_POOLING}
+    return {**table, "aggregator": {"name": name, **options}}
+
+
+_OF_POOLING = ("dim", "include_prompt")
+
+
+# Version -> kind -> changes to the next version, in this order. All kinds share one
+# count of versions: a change of the settings of a model is one line for all of them.
+STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
+    1: {
+        "model": (),
+        "settings": (),
+        "checkpoint": (),
+        "metrics": (
             Rename("train_loss", "train_log_loss"),
             Rename("dev_loss", "dev_log_loss"),
-        )
-    },
-    "result": {
-        1: (
+        ),
+        "result": (
             Rename("dev_accuracy", "dev"),
             Rename("test_accuracy", "test"),
             Rename("commonest", "majority_share"),
             _metrics_by_name,
-        )
+        ),
+        "record": (_metrics_by_name,),
+        "pickle": (_files_of_a_model,),
+        "transformers": (),
+        "sentence_transformers": (_options_in_a_table,),
     },
-    "record": {1: (_metrics_by_name,)},
-    "pickle": {1: (_files_of_a_model,)},
-    "graph": {},
-}
-
-# Version -> changes of model settings, which several kinds hold, each at its place.
-MODEL_SETTINGS: dict[int, tuple[Change, ...]] = {}
-_PLACES: dict[Kind, tuple[str, ...]] = {
-    "model": ("model", "settings"),
-    "settings": ("model",),
-    "pickle": (),  # the parameters encoder and aggregator
 }
 
 
 def current(kind: Kind) -> int:
-    """Return the version that is written."""
-    shared = MODEL_SETTINGS if kind in _PLACES else {}
-    return 1 + max([0, *STEPS[kind], *shared])
+    """Return the version that is written: that of the last change of the kind."""
+    changed = [
+        version
+        for version, step in STEPS.items()
+        if kind in step or (kind in _PLACES and "model settings" in step)
+    ]
+    return 1 + max(changed, default=0)
 
 
 def stamp(kind: Kind, table: Mapping[str, Any]) -> Table:
@@ -199,7 +215,7 @@ def migrate(
             where,
         )
     if version < newest:
-        content = deepcopy(content)  # a graph of the newest version can be large
+        content = deepcopy(content)  # not for nothing: a graph can be large
     for number in range(version, newest):
         try:
             content = _next(kind, content, number)
@@ -212,12 +228,13 @@ def migrate(
 
 def _next(kind: Kind, table: Table, version: int) -> Table:
     """Return a table of one version in the next."""
+    step = STEPS.get(version, {})
+    for change in step.get(kind, ()):
+        table = change(table)
     settings = _inner(table, _PLACES[kind]) if kind in _PLACES else None
     if settings is not None:
-        for change in MODEL_SETTINGS.get(version, ()):
+        for change in step.get("model settings", ()):
             change(settings)
-    for change in STEPS[kind].get(version, ()):
-        table = change(table)
     return table
 
 

@@ -12,6 +12,8 @@ from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
 from perron.errors import DataError
 from perron.explain import Explanation
 from perron.explain.build import _in_seven_digits
+from perron.explain.records import SCHEMA
+from perron.migrations import current
 
 
 @settings(deadline=None)
@@ -41,7 +43,13 @@ def changed(record, change):
 
 # How a record is spoilt, and what the error mentions.
 MALFORMED = {
-    "schema": (lambda table: table.update(schema="2"), ["schema: ", "perron-graph-1"]),
+    "schema": (lambda table: table.update(schema="2"), ["schema", "'2'"]),
+    "newer": (lambda table: table.update(schema="perron-graph-99"), ["newer", "99"]),
+    "a key": (lambda table: table.update(colour="red"), [SCHEMA, "colour: "]),
+    "a key of a head": (
+        lambda table: table["words"][0]["heads"][1].update(colour="red"),
+        [SCHEMA, "words.0.heads.1.colour: "],
+    ),
     "kind": (lambda table: table["model"].update(kind="song"), ["model.kind: "]),
     "no words": (lambda table: table.update(words=None), ["words: "]),
     "probability": (
@@ -80,13 +88,23 @@ MALFORMED = {
 def test_a_malformed_record_is_refused_with_the_reason(kind):
     spoil, parts = MALFORMED[kind]
     written = changed(pair(heads=2), spoil)
-    with pytest.raises(DataError, match=mentions("perron-graph-1", *parts)):
+    with pytest.raises(DataError, match=mentions(*parts)):
         Explanation.from_json(written)
 
 
 def test_a_record_cut_short_is_refused():
     with pytest.raises(DataError, match=mentions("perron-graph-1", "JSON")):
         Explanation.from_json(pair(heads=2).to_json()[:-1])
+
+
+def test_the_schema_is_that_of_the_newest_version():
+    assert f"perron-graph-{current('graph')}" == SCHEMA
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", b"\xff"])
+def test_what_is_not_an_object_is_refused(content):
+    with pytest.raises(DataError, match="not a graph record"):
+        Explanation.from_json(content)
 
 
 def test_a_document_has_as_many_graphs_as_sentences():

@@ -1,5 +1,6 @@
 """The model of `transformers`, with its Trainer and its pipelines."""
 
+import json
 import subprocess
 import sys
 
@@ -19,10 +20,12 @@ from transformers import (
     pipeline,
 )
 
+from perron.errors import DataError
 from perron.integrations.hugging_face import (
     CentralityConfig,
     CentralityForSequenceClassification,
 )
+from perron.migrations import current
 from perron.pooling import CentralityPool
 
 NAMES = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
@@ -210,6 +213,17 @@ def test_a_saved_model_is_loaded_as_it_was(bert, tokenizer, aggregator, tmp_path
     with torch.no_grad():
         torch.testing.assert_close(again(**batch).logits, model(**batch).logits)
     assert again.config.id2label == NAMES["id2label"]
+
+
+def test_a_configuration_has_a_format_version(bert, tmp_path):
+    classifier(bert).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    content = json.loads(path.read_text())
+    assert content["format_version"] == current("transformers")
+    assert not hasattr(CentralityConfig.from_pretrained(tmp_path), "format_version")
+    path.write_text(json.dumps(content | {"format_version": 99}))
+    with pytest.raises(DataError, match="newer version of Perron"):
+        AutoModelForSequenceClassification.from_pretrained(tmp_path)
 
 
 def test_memory_can_be_spared_by_checkpoints_of_gradients(bert, tokenizer):

@@ -260,10 +260,18 @@ def test_what_was_saved_pools_the_same(module, texts, tmp_path, safe):
 def test_a_folder_that_is_not_whole_or_was_changed_is_refused(tmp_path):
     AggregatorPooling(8, "centrality").save(str(tmp_path))
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"norm": "l3"}))
+
+    def change(**options):
+        changed = config | {"aggregator": config["aggregator"] | options}
+        (tmp_path / "config.json").write_text(json.dumps(changed))
+
+    change(norm="l3")
     with pytest.raises(SettingsError, match=mentions("norm", "'sum'", "'l2'")):
         AggregatorPooling.load(str(tmp_path))
-    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden": 7}))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"format_version": 99}))
+    with pytest.raises(DataError, match="newer version of Perron"):
+        AggregatorPooling.load(str(tmp_path))
+    change(hidden=7)
     with pytest.raises(RuntimeError, match="size mismatch"):
         AggregatorPooling.load(str(tmp_path))
     (tmp_path / "model.safetensors").unlink()

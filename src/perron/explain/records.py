@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from perron.errors import DataError
+from perron.migrations import migrate
 
 if TYPE_CHECKING:
     import networkx
 
 
 SCHEMA: Literal["perron-graph-1"] = "perron-graph-1"
+_NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Solver:
         steps: of the power method.
         converged: whether it met its stopping rule, which is not the same as right.
     """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     method: Literal["direct", "power"]
     residual: float
@@ -47,6 +51,8 @@ class Head:
         solver: how the weights follow from the edges. None without a graph.
     """
 
+    __pydantic_config__ = _NO_OTHER_KEYS
+
     weights: list[float]
     edges: list[list[float]] | None = None
     solver: Solver | None = None
@@ -64,6 +70,8 @@ class Graph:
         heads: one or more; none for an aggregator without weights.
         cut: the text goes on, but the model reads no more of it.
     """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     nodes: list[str]
     places: list[tuple[int, int]]
@@ -90,6 +98,8 @@ class Graph:
 class Source:
     """The model that a record comes from: its name and what it is made of."""
 
+    __pydantic_config__ = _NO_OTHER_KEYS
+
     name: str
     kind: Literal["text", "pair", "document"]
     encoder: str
@@ -111,6 +121,8 @@ class Explanation:
         sentences: the graph between the sentences of a document.
         schema: the version of this record as JSON.
     """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     model: Source
     text: str
@@ -184,9 +196,15 @@ def _fields(part: object) -> dict[str, object]:
 
 
 def from_json(text: str | bytes) -> Explanation:
-    """Read a record and check that it is one."""
+    """Read a record of any version and check it."""
     try:
-        record = _adapter().validate_json(text)
+        table = json.loads(text)
+    except ValueError as error:
+        raise _no_record(f"not valid JSON: {error}") from error
+    if not isinstance(table, dict):
+        raise _no_record("not a JSON object")
+    try:
+        record = _adapter().validate_python(migrate("graph", table))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole"
@@ -234,7 +252,7 @@ def _problem_of_graph(graph: Graph) -> str | None:
 
 
 def _no_record(problem: str) -> DataError:
-    return DataError(f"no record of the schema {SCHEMA}: {problem}")
+    return DataError(f"is not a graph record of schema {SCHEMA}: {problem}")
 
 
 @cache

@@ -20,6 +20,7 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from perron.layers.pretrained import model_config, read_encoder, without_pooler
+from perron.migrations import migrate, stamp
 from perron.models.classifiers import build_aggregator
 from perron.models.config import read_aggregator
 from perron.pooling import Aggregator
@@ -58,6 +59,15 @@ class CentralityConfig(PretrainedConfig):
         self.encoder = None if encoder is None else dict(encoder)
         self.aggregator = read_aggregator(aggregator).model_dump(mode="json")
         self.classifier_dropout = classifier_dropout
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what config.json contains, with its format version."""
+        return stamp("transformers", super().to_dict())
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Read what `to_dict` returned, in this version or an earlier one."""
+        return super().from_dict(migrate("transformers", config_dict), **kwargs)
 
 
 _LOSSES = {

@@ -19,6 +19,7 @@ except ModuleNotFoundError as error:
 
 from perron.arguments import bool_mask
 from perron.errors import DataError
+from perron.migrations import migrate, stamp
 from perron.pooling import CentralityPool, Pooled
 from perron.pooling.base import mask_of
 from perron.registry import options_of
@@ -94,10 +95,13 @@ class AggregatorPooling(Module):
         return self.pool.out_dim
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the arguments that make this module anew."""
-        config = {"dim": self.dim, "include_prompt": self.include_prompt}
-        options = self.settings.model_dump(mode="json")
-        return config | {"aggregator": options.pop("name")} | options
+        """Return what config.json contains, with its format version."""
+        config = {
+            "dim": self.dim,
+            "include_prompt": self.include_prompt,
+            "aggregator": self.settings.model_dump(mode="json"),
+        }
+        return stamp("sentence_transformers", config)
 
     def save(
         self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any
@@ -137,9 +141,18 @@ class AggregatorPooling(Module):
                 f"given as subfolder, for example '1_{cls.__name__}'",
                 f"{model_name_or_path}/{subfolder}".rstrip("/"),
             )
-        module = cls(**config)
+        module = cls._from_config(
+            **migrate("sentence_transformers", config, model_name_or_path)
+        )
         load_model(module, weights)
         return module
+
+    @classmethod
+    def _from_config(
+        cls: type[_Pooling], aggregator: dict[str, Any], **arguments: Any
+    ) -> _Pooling:
+        options = dict(aggregator)
+        return cls(aggregator=options.pop("name"), **arguments, **options)
 
 
 class CentralityPooling(AggregatorPooling):
@@ -161,11 +174,12 @@ class CentralityPooling(AggregatorPooling):
         """
         super().__init__(dim, "centrality", include_prompt, **options)
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the arguments that make this module anew."""
-        config = super().get_config_dict()
-        del config["aggregator"]
-        return config
+    @classmethod
+    def _from_config(
+        cls: type[_Pooling], aggregator: dict[str, Any], **arguments: Any
+    ) -> _Pooling:
+        options = {key: aggregator[key] for key in aggregator if key != "name"}
+        return cls(**arguments, **options)
 
 
 def _signature() -> inspect.Signature:
