@@ -1,8 +1,9 @@
 """Checks of arguments that solvers, aggregators, layers and models share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 Device = torch.device | str | int | None  # what torch takes as device=
@@ -55,3 +56,54 @@ def bool_mask(mask: Tensor, name: str = "mask") -> Tensor:
 
 def _is_tracing() -> bool:
     return torch.jit.is_tracing()  # type: ignore[attr-defined]
+
+
+def check_lengths(
+    states: Tensor,
+    lengths: Tensor | Sequence[int] | None,
+    offsets: Tensor | Sequence[int] | None = None,
+) -> Int[Tensor, " b"]:
+    """Return the number of tokens of each text, on the device of the states.
+
+    Args:
+        states: (M, …), the tokens of all texts one after the other.
+        lengths: (B), the number of tokens of each text; or give offsets.
+        offsets: (B + 1), where each text begins and the last one ends.
+
+    Raises:
+        ValueError: They are not whole numbers, or do not add up to M.
+    """
+    if lengths is not None and offsets is not None:
+        raise ValueError("lengths must not be given together with offsets.")
+    name = "lengths" if offsets is None else "offsets"
+    raw = lengths if offsets is None else offsets
+    try:
+        given = torch.as_tensor(raw)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be whole numbers, got {raw}.") from error
+    if given.numel() == 0:
+        given = given.long()  # an empty list has no dtype of its own
+    whole = not (given.is_floating_point() or given.is_complex())
+    if given.ndim != 1 or not whole or given.dtype == torch.bool:
+        raise ValueError(
+            f"{name} must be whole numbers on one axis, got {given.dtype} of shape "
+            f"{tuple(given.shape)}."
+        )
+    given = given.to(states.device, torch.int64)
+    if offsets is not None:
+        if len(given) == 0 or given[0] != 0:
+            raise ValueError(
+                "offsets must begin with 0, where the first text begins, got "
+                f"{given[:1].tolist()}."
+            )
+        given = given.diff()
+    if (given < 0).any():
+        text = int((given < 0).nonzero()[0])
+        expected = "be at least 0" if offsets is None else "not decrease"
+        raise ValueError(f"{name} must {expected}, got {given[text]} for text {text}.")
+    total = sum(given.tolist())  # of Python's integers, which do not wrap around
+    if total != len(states):
+        raise ValueError(
+            f"{name} must add up to the {len(states)} rows of states, got {total}."
+        )
+    return given

@@ -12,6 +12,8 @@ from perron_tests.tiny_bert import write_tiny_bert
 from perron_tests.training import TINY
 
 from perron.cli import main
+from perron.layers import ENCODERS
+from perron.pooling import AGGREGATORS, CONNECTIVITIES
 from perron.training.recipe import recipe_names
 
 
@@ -193,10 +195,12 @@ def test_every_command_has_an_example_in_its_help(perron):
         assert f"perron {' '.join(command)} " in told.out.split("Examples:")[1]
 
 
-def test_info_lists_the_recipes(perron):
+def test_info_lists_recipes_and_components(perron):
     told = perron("info")
     assert told.status == 0
-    assert all(name in told.out for name in recipe_names())
+    words = told.out.replace(",", " ").split()
+    names = [*recipe_names(), *ENCODERS, *AGGREGATORS, *CONNECTIVITIES]
+    assert set(names) <= set(words)
 
 
 def test_a_file_of_texts_is_no_recipe(perron, texts, tmp_path):

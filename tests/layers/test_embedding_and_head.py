@@ -85,3 +85,26 @@ def test_head_drops_before_each_layer():
 
 def test_head_takes_an_empty_batch():
     assert ClassifierHead(3, classes=2)(torch.zeros(0, 3)).shape == (0, 2)
+
+
+def test_parameters_have_the_device_and_dtype_that_are_asked_for():
+    factory = {"device": "meta", "dtype": torch.float64}
+    for layer in (WordEmbedding(5, 3, **factory), ClassifierHead(3, 2, 4, **factory)):
+        for parameter in layer.parameters():
+            assert parameter.is_meta
+            assert parameter.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("build", "parts"),
+    [
+        (lambda: WordEmbedding(0, 3), ["vocabulary", 1, 0]),
+        (lambda: WordEmbedding(5, 0), ["dim", 1, 0]),
+        (lambda: WordEmbedding(5, 3, dropout=1.0), ["dropout", "1.0"]),
+        (lambda: ClassifierHead(3, 2, hidden=0), ["hidden", 1, 0]),
+        (lambda: ClassifierHead(3, 2, dropout=-0.1), ["dropout", -0.1]),
+    ],
+)
+def test_wrong_options_are_refused(build, parts):
+    with pytest.raises(ValueError, match=mentions(*parts)):
+        build()

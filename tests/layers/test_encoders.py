@@ -1,5 +1,7 @@
 """What every encoder promises."""
 
+from functools import partial
+
 import pytest
 import torch
 from perron_tests.errors import mentions
@@ -10,12 +12,12 @@ from perron.layers import BiLSTMEncoder, CNNEncoder, NoEncoder, TransformerEncod
 E = 6
 
 BUILDERS = {
-    "none": lambda: NoEncoder(E),
-    "bilstm": lambda: BiLSTMEncoder(E, hidden=4),
-    "bilstm, 3 layers": lambda: BiLSTMEncoder(E, hidden=3, layers=3),
-    "cnn": lambda: CNNEncoder(E, widths=(3, 4, 5), filters=8),
-    "cnn, one word": lambda: CNNEncoder(E, widths=(1,), filters=24),
-    "transformer": lambda: TransformerEncoder(E, 8, layers=2, heads=2, dropout=0.0),
+    "none": partial(NoEncoder, E),
+    "bilstm": partial(BiLSTMEncoder, E, hidden=4),
+    "bilstm, 3 layers": partial(BiLSTMEncoder, E, hidden=3, layers=3),
+    "cnn": partial(CNNEncoder, E, widths=(3, 4, 5), filters=8),
+    "cnn, one word": partial(CNNEncoder, E, widths=(1,), filters=24),
+    "transformer": partial(TransformerEncoder, E, 8, layers=2, heads=2, dropout=0.0),
 }
 LENGTHS = [4, 0, 1, 11, 12, 3]  # 11 and 12 share a group, so that it has padding
 
@@ -55,6 +57,18 @@ class TestEveryEncoder:
         torch.testing.assert_close(got, want[padded[1]])
         again = encoder(states, lengths=torch.tensor(lengths))
         assert torch.equal(again, got)
+
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+    def test_masks_of_0_and_1_mean_the_same_as_bool(self, encoder, padded, dtype):
+        states, mask = padded
+        want = encoder(states, mask)
+        assert torch.equal(encoder(states, mask.to(dtype)), want)
+
+    def test_parameters_have_the_device_and_dtype_that_are_asked_for(self, name):
+        encoder = BUILDERS[name](device="meta", dtype=torch.float64)
+        for parameter in encoder.parameters():
+            assert parameter.is_meta
+            assert parameter.dtype == torch.float64
 
     def test_no_text_changes_another(self, encoder, flat):
         states, lengths = flat
@@ -172,10 +186,10 @@ class TestEveryEncoder:
         ("shape", "options", "parts"),
         [
             ((5, E), {}, ["(B, N, E)", (5, 6), "lengths"]),
-            ((5, E), {"lengths": [2, 2]}, ["lengths", "4 words", (5, 6)]),
-            ((1, 5, E), {"lengths": [1]}, ["lengths", "1 words", (1, 5, 6)]),
-            ((2, E), {"lengths": [3, -1]}, ["lengths", [3, -1]]),
-            ((2, E), {"lengths": torch.tensor([0.5, 1.5])}, ["lengths", [0.5, 1.5]]),
+            ((5, E), {"lengths": [2, 2]}, ["lengths", 4, 5]),
+            ((1, 5, E), {"lengths": [1]}, ["states", (1, 5, 6), "lengths"]),
+            ((2, E), {"lengths": [3, -1]}, ["lengths", -1, "text 1"]),
+            ((2, E), {"lengths": torch.tensor([0.5, 1.5])}, ["lengths", "float32"]),
             (
                 (2, E),
                 {"lengths": [2], "mask": torch.ones(1, 2, dtype=torch.bool)},

@@ -147,3 +147,12 @@ def test_a_model_that_is_tuned_has_gradients_everywhere_and_dropout():
 def test_models_that_cannot_be_used_are_refused(config, problem):
     with pytest.raises(ValueError, match=problem):
         model_config(config)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_parameters_have_the_device_and_dtype_that_are_asked_for(dtype):
+    config = AutoConfig.for_model("bert", **SIZES).to_dict()
+    encoder = HuggingFaceEncoder(32, config, 1, 1, device="meta", dtype=dtype)
+    for parameter in encoder.parameters():
+        assert parameter.is_meta
+        assert parameter.dtype == dtype

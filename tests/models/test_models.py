@@ -252,6 +252,15 @@ def test_documents_padded_twice_are_what_they_are_flat(aggregator, encoder):
     twice = model(padded, mask)
     torch.testing.assert_close(twice.logits, flat.logits)
     torch.testing.assert_close(twice.vector, flat.vector)
+    assert torch.equal(model(padded, mask.long()).logits, twice.logits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_0_and_1_mean_the_same_as_bool(kind):
+    model = small_model(kind, "centrality", "bilstm")
+    _, full = batches(kind)
+    numbers = {k: v.float() if "mask" in k else v for k, v in full.items()}
+    assert torch.equal(model(**numbers).logits, model(**full).logits)
 
 
 def test_documents_padded_twice_want_a_mask_and_nothing_else():

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from perron_tests.errors import mentions
 from perron_tests.plain import run_plain
 
 from perron import (
@@ -194,3 +195,17 @@ def test_it_learns():
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.35 * losses[0]
+
+
+@pytest.mark.parametrize("kind", [MaxPool, MeanPool, FirstPool])
+def test_simple_aggregators_need_no_width(kind):
+    pool = kind()
+    assert repr(pool) == f"{kind.__name__}()"
+    for width in (3, 5):
+        states = torch.randn(2, 4, width)
+        assert torch.equal(pool(states).vector, kind(width)(states).vector)
+    assert kind(5).out_dim == 5
+    with pytest.raises(AttributeError, match="out_dim"):
+        pool.out_dim  # noqa: B018
+    with pytest.raises(ValueError, match=mentions("states", "(B, N, D)", (3, 4))):
+        pool(torch.randn(3, 4))

@@ -36,7 +36,7 @@ def test_no_words_at_all(lengths):
     ("given", "parts"),
     [
         ({"lengths": [2, 2]}, ["lengths", 4, "states", 5]),
-        ({"lengths": [7, -2]}, ["lengths", "negative", "text 1"]),
+        ({"lengths": [7, -2]}, ["lengths", 0, -2, "text 1"]),
         ({"lengths": torch.tensor([2.0, 3.0])}, ["lengths", "float32"]),
         ({"lengths": torch.tensor([[2, 3]])}, ["lengths", (1, 2)]),
         ({"lengths": torch.tensor([5 + 0j])}, ["lengths", "complex64"]),
@@ -44,8 +44,8 @@ def test_no_words_at_all(lengths):
         ({"offsets": [0, 2]}, ["offsets", 2, "states", 5]),
         ({"offsets": [1, 5]}, ["offsets", 0]),
         ({"offsets": []}, ["offsets", 0]),
-        ({"offsets": [0, 6, 5]}, ["offsets", "decrease", "text 1"]),
-        ({"lengths": [5], "offsets": [0, 5]}, ["lengths", "offsets", "both"]),
+        ({"offsets": [0, 6, 5]}, ["offsets", -1, "text 1"]),
+        ({"lengths": [5], "offsets": [0, 5]}, ["lengths", "offsets"]),
         ({"lengths": [5], "mask": torch.ones(5).bool()}, ["mask"]),
     ],
 )

@@ -166,9 +166,9 @@ class TrainOptions(DataOptions):
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="bilstm, cnn, transformer, none; or hf:NAME, a model of transformers, "
-            "from a folder or the hub. NAME may be package:X, for the Python package "
-            "X.",
+            help="Name of an encoder (perron info lists them), or hf:NAME, a model of "
+            "transformers, from a folder or the hub. NAME may be package:X, for the "
+            "Python package X.",
             rich_help_panel=_MODEL,
         ),
     ] = None

@@ -10,7 +10,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perron.arguments import Device, bool_mask, check_at_least, check_share
+from perron.arguments import (
+    Device,
+    bool_mask,
+    check_at_least,
+    check_lengths,
+    check_share,
+)
 from perron.layers.groups import length_groups, take
 from perron.layers.lstm import OneWayLSTM
 from perron.registry import Registry
@@ -61,7 +67,13 @@ class Encoder(nn.Module, ABC):
         if lengths is not None:
             if mask is not None:
                 raise ValueError("flat states have no padding: leave out the mask")
-            return self._encode_flat(states, _check_lengths(states, lengths))
+            if states.ndim != 2:
+                raise ValueError(
+                    f"states must have shape (M, E), got {tuple(states.shape)}. Padded "
+                    "states have a mask, not lengths."
+                )
+            counts = check_lengths(states, lengths).tolist()
+            return self._encode_flat(states, counts)
         if states.ndim != 3:
             raise ValueError(
                 f"states must have shape (B, N, E), but came as {tuple(states.shape)}; "
@@ -98,19 +110,6 @@ class Encoder(nn.Module, ABC):
             mask = (torch.arange(shape[1]) < sizes.unsqueeze(1)).to(states.device)
             encoded.append(self.encode(part.unflatten(0, shape), mask).flatten(0, 1))
         return take(torch.cat(encoded), cells, words)
-
-
-def _check_lengths(states: Tensor, lengths: Tensor | Sequence[int]) -> list[int]:
-    """Return the lengths as a list; refuse what does not fit the states."""
-    counts = torch.as_tensor(lengths).tolist()
-    if not all(isinstance(count, int) and count >= 0 for count in counts):
-        raise ValueError(f"lengths must be whole numbers from 0, but came as {counts}")
-    if states.ndim != 2 or sum(counts) != len(states):
-        raise ValueError(
-            f"lengths add up to {sum(counts)} words, but the flat states came "
-            f"with shape {tuple(states.shape)}"
-        )
-    return counts
 
 
 def _check_mask(states: Tensor, mask: Tensor) -> Tensor:

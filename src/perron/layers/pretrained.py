@@ -1,7 +1,7 @@
 """Any encoder of `transformers`, between vectors of subwords and pooling."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging
 
+from perron.arguments import Device
 from perron.layers.encoders import Encoder
 
 
@@ -29,22 +30,30 @@ class HuggingFaceEncoder(Encoder):
         before: int = 0,
         after: int = 0,
         freeze: bool = False,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Set up random weights; `take_over` brings pretrained ones.
 
         Args:
-            dim: width of the vectors.
-            config: of the model, as in its config.json.
-            before: how many marks stand before a text.
-            after: how many stand behind it.
-            freeze: leave the model as it is while training, dropout included.
+            dim: Width of the vectors.
+            config: Configuration of the model, as in its config.json.
+            before: Number of special tokens before a text.
+            after: Number of special tokens after it.
+            freeze: Leave the model as it is while training, dropout included.
+            device: Device of the parameters.
+            dtype: Data type of the parameters.
         """
         super().__init__()
         self.freeze = freeze
-        self.model: Any = without_vectors(AutoModel.from_config(model_config(config)))
+        with torch.device(device) if device is not None else nullcontext():
+            model = AutoModel.from_config(model_config(config), dtype=dtype)
+        self.model: Any = without_vectors(model)
         self.out_dim = int(self.model.config.hidden_size)
-        self.before = nn.Parameter(torch.zeros(before, dim))
-        self.after = nn.Parameter(torch.zeros(after, dim))
+        factory: Any = {"device": device, "dtype": dtype}
+        self.before = nn.Parameter(torch.zeros(before, dim, **factory))
+        self.after = nn.Parameter(torch.zeros(after, dim, **factory))
         if freeze:
             self.requires_grad_(False)
             self.model.eval()

@@ -10,49 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perron.arguments import Device, bool_mask, check_at_least
+from perron.arguments import Device, bool_mask, check_at_least, check_lengths
 from perron.pooling.words import PackedWords, PaddedWords, Words, is_packable, pack
 from perron.registry import Registry
 from perron.solver import SolverInfo
-
-
-def check_lengths(
-    states: Tensor,
-    lengths: Tensor | Sequence[int] | None,
-    offsets: Tensor | Sequence[int] | None,
-) -> Int[Tensor, " b"]:
-    """Return the number of words of each text; refuse what does not fit the states."""
-    if lengths is not None and offsets is not None:
-        raise ValueError("give lengths or offsets, not both")
-    name = "lengths" if offsets is None else "offsets"
-    raw = lengths if offsets is None else offsets
-    try:
-        given = torch.as_tensor(raw)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be whole numbers, but came as {raw}") from error
-    if given.numel() == 0:
-        given = given.long()  # an empty list has no dtype of its own
-    whole = not (given.is_floating_point() or given.is_complex())
-    if given.ndim != 1 or not whole or given.dtype == torch.bool:
-        raise ValueError(
-            f"{name} must be whole numbers on one axis, but came as {given.dtype} of "
-            f"shape {tuple(given.shape)}"
-        )
-    given = given.to(states.device, torch.int64)
-    if offsets is not None:
-        if len(given) == 0 or given[0] != 0:
-            raise ValueError("offsets must begin with 0: where the first text begins")
-        given = given.diff()
-    if (given < 0).any():
-        problem = "be negative" if offsets is None else "decrease"
-        text = int((given < 0).nonzero()[0])
-        raise ValueError(f"{name} must not {problem}, but do so at text {text}")
-    total = sum(given.tolist())  # of Python's integers, which do not wrap around
-    if total != len(states):
-        raise ValueError(
-            f"{name} make {total} words, but states have {len(states)} rows"
-        )
-    return given
 
 
 def mask_of(lengths: Int[Tensor, " b"]) -> Bool[Tensor, "b n"]:
