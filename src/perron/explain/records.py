@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from perron.errors import DataError
 from perron.migrations import migrate
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Literal["perron-graph-1"] = "perron-graph-1"
-_NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,6 @@ class Solver:
         steps: of the power method.
         converged: whether it met its stopping rule, which is not the same as right.
     """
-
-    __pydantic_config__ = _NO_OTHER_KEYS
 
     method: Literal["direct", "power"]
     residual: float
@@ -51,8 +48,6 @@ class Head:
         solver: how the weights follow from the edges. None without a graph.
     """
 
-    __pydantic_config__ = _NO_OTHER_KEYS
-
     weights: list[float]
     edges: list[list[float]] | None = None
     solver: Solver | None = None
@@ -70,8 +65,6 @@ class Graph:
         heads: one or more; none for an aggregator without weights.
         cut: the text goes on, but the model reads no more of it.
     """
-
-    __pydantic_config__ = _NO_OTHER_KEYS
 
     nodes: list[str]
     places: list[tuple[int, int]]
@@ -98,8 +91,6 @@ class Graph:
 class Source:
     """The model that a record comes from: its name and what it is made of."""
 
-    __pydantic_config__ = _NO_OTHER_KEYS
-
     name: str
     kind: Literal["text", "pair", "document"]
     encoder: str
@@ -121,8 +112,6 @@ class Explanation:
         sentences: the graph between the sentences of a document.
         schema: the version of this record as JSON.
     """
-
-    __pydantic_config__ = _NO_OTHER_KEYS
 
     model: Source
     text: str
