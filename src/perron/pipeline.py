@@ -1,34 +1,24 @@
 """Trained models with their tokenizers: texts in, labels and vectors out."""
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
-from huggingface_hub import PyTorchModelHubMixin, snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor
 
-from perron.errors import DataError, SettingsError
+from perron.errors import DataError
 from perron.explain import Explanation, explain
 from perron.files import make_folder
+from perron.hub import find_model, names_of
 from perron.model_card import model_card
 from perron.models import Classifier, ModelConfig, PairClassifier, load_model
 from perron.models.config import HuggingFaceSettings
 from perron.models.io import (
     CARD,
-    FILES,
     TOKENIZER,
     Files,
     folder_files,
@@ -41,76 +31,16 @@ from perron.text.batches import batches_in_order, inputs_of
 from perron.text.encoding import WordIds
 from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
 
-HUB = "hub:"  # before a name, where a folder could stand as well
-_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-def hub_name(name: str | Path) -> str | None:
-    """Return ``owner/model`` if a name is of a model on the hub; else it is a folder.
-
-    This is the only place that decides; `load` documents the rule.
-    """
-    text = name.as_posix() if isinstance(name, Path) else name
-    if text.startswith(HUB):
-        return text.removeprefix(HUB)
-    is_bare = isinstance(name, str) and _NAME.fullmatch(name) is not None
-    return text if is_bare and not Path(name).parent.exists() else None
-
-
-def find_model(name: str | Path, **download: Any) -> tuple[Path, str]:
-    """Return the folder of a model, downloaded if need be, and what to call it.
-
-    Args:
-        name: Folder of a model, or name of a model on the hub; see `load`.
-        download: Options of huggingface_hub; see `Pipeline.from_pretrained`.
-    """
-    on_hub = hub_name(name)
-    if on_hub is not None:
-        return download_model(on_hub, FILES, **download), on_hub
-    folder = Path(name)
-    if isinstance(name, str) and _NAME.fullmatch(name) and not folder.exists():
-        raise DataError(
-            f"there is no such folder. For a model on the hub, write {HUB}{name}", name
-        )
-    return folder, folder.resolve().name
-
-
-def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
-    """Return the folder that holds these files of a model, and no others.
-
-    Args:
-        name: of the model, as in ``owner/model``.
-        files: which of its files are wanted.
-        download: revision, token, cache_dir, force_download, local_files_only.
-    """
-    where = HUB + name
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(files), **download))
-    except HFValidationError as error:
-        raise DataError(f"is no name of a model ({error})", where) from error
-    except GatedRepoError as error:
-        raise DataError("is gated: log in first, with hf auth login", where) from error
-    except RevisionNotFoundError as error:
-        raise DataError("has no such revision", where) from error
-    except RepositoryNotFoundError as error:
-        raise DataError(
-            "there is no such model, or you have no right to it: hf auth login",
-            where,
-        ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        problem = str(error).strip().splitlines()[0]
-        raise DataError(f"cannot be downloaded: {problem}", where) from error
-
-
 _CHUNK = 4096  # texts that are sorted by length together
 
 
 class Pipeline(PyTorchModelHubMixin):
-    """Classifies texts as they are typed.
+    """A trained model with its tokenizer.
 
-    Made by `perron.load`. A text is a string; a pair model takes two lists. An empty
-    text is legal: it is classified like any other. `save_pretrained`, `push_to_hub`
-    and `from_pretrained` are those of Hugging Face's hub, but never read a pickle.
+    Returned by `perron.load`. `predict`, `predict_proba` and `encode` take a list of
+    texts, or one text as a string; a pair model takes two lists or two strings. An
+    empty text is valid. `save_pretrained`, `push_to_hub` and `from_pretrained` are
+    those of Hugging Face's hub, but never read a pickle.
     """
 
     def __init__(
@@ -145,23 +75,52 @@ class Pipeline(PyTorchModelHubMixin):
         """The names of the classes, in the order of `predict_proba`'s columns."""
         return self.model.config.labels
 
+    @overload
+    def predict(  # type: ignore[overload-overlap]  # a str is a Sequence[str] too
+        self, texts: str, pairs: str | None = None, batch_size: int = 64
+    ) -> str: ...
+
+    @overload
     def predict(
         self,
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
         batch_size: int = 64,
-    ) -> list[str]:
-        """Return the most probable label of each text, or of each pair."""
-        best = self.predict_proba(texts, pairs, batch_size).argmax(1)
+    ) -> list[str]: ...
+
+    def predict(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        batch_size: int = 64,
+    ) -> str | list[str]:
+        """Return the most probable label of each text, or the label of one text.
+
+        Args:
+            texts: Texts, or one text as a string.
+            pairs: Second texts, or one, for a model of pairs.
+            batch_size: Number of texts that are computed together.
+        """
+        best = self.predict_proba(texts, pairs, batch_size).argmax(-1)
+        if isinstance(texts, str):
+            return self.labels[best]
         return [self.labels[row] for row in best]
 
     def predict_proba(
         self,
-        texts: Sequence[str],
-        pairs: Sequence[str] | None = None,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
         batch_size: int = 64,
     ) -> np.ndarray:
-        """Return the probability of each class, (texts, classes), float32."""
+        """Return the probability of each class, (texts, classes), float32.
+
+        For one text, given as a string, the shape is (classes,).
+        """
+        if isinstance(texts, str):
+            if not (pairs is None or isinstance(pairs, str)):
+                raise ValueError("pairs must be a string if texts is one, got a list.")
+            second = None if pairs is None else [pairs]
+            return self.predict_proba([texts], second, batch_size)[0]
         _check(texts, pairs, self.word_ids.kind == "pair")
 
         def probabilities(inputs: dict[str, Tensor]) -> Tensor:
@@ -169,11 +128,14 @@ class Pipeline(PyTorchModelHubMixin):
 
         return self._run(probabilities, texts, pairs, batch_size, len(self.labels))
 
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
+    def encode(self, texts: str | Sequence[str], batch_size: int = 64) -> np.ndarray:
         """Return the pooled vector of each text, (texts, width), float32.
 
-        A pair model encodes single texts too: it reads both sides alike.
+        For one text, given as a string, the shape is (width,). A pair model encodes
+        single texts too, because it reads both sides in the same way.
         """
+        if isinstance(texts, str):
+            return self.encode([texts], batch_size)[0]
         _check(texts, None, False)
         model, word_ids = self.model, self.word_ids
         if isinstance(model, PairClassifier):
@@ -343,20 +305,20 @@ def load(name: str | Path) -> Pipeline:
 
 
 def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> None:
-    if isinstance(texts, str) or isinstance(pairs, str):
-        raise ValueError("texts must be a list of strings; for one text write [text]")
     if is_pair and pairs is None:
-        raise ValueError("this model is for pairs: give the second texts as pairs=...")
+        raise ValueError("pairs must be given for a model of pairs, got None.")
     if not is_pair and pairs is not None:
-        raise ValueError("this model is for single texts: leave out the pairs")
+        raise ValueError("pairs must be None: this model is for single texts.")
+    if isinstance(pairs, str):
+        raise ValueError("pairs must be a list if texts is one, got a string.")
     if pairs is not None and len(pairs) != len(texts):
-        raise ValueError(f"{len(texts)} texts, but {len(pairs)} pairs")
+        raise ValueError(
+            f"pairs must be as many as texts, got {len(pairs)} and {len(texts)}."
+        )
     for name, given in (("text", texts), ("pair", () if pairs is None else pairs)):
         for row, text in enumerate(given):
             if not isinstance(text, str):
-                raise ValueError(
-                    f"{name} {row} must be a string, but came as {type(text)}"
-                )
+                raise ValueError(f"{name} {row} must be a string, got {type(text)}.")
             try:
                 text.encode()
             except UnicodeEncodeError as error:
@@ -369,20 +331,3 @@ def load_all(folders: Sequence[str | Path]) -> list[Pipeline]:
     for pipeline, name in zip(loaded, names_of(folders), strict=True):
         pipeline.name = name
     return loaded
-
-
-def names_of(folders: Sequence[str | Path]) -> list[str]:
-    """Return a short name for each folder: ``a/x`` and ``b/x``, but ``y`` for c/y."""
-    parts = [Path(folder).resolve().parts for folder in folders]
-    repeated = [path for path, count in Counter(parts).items() if count > 1]
-    if repeated:
-        raise SettingsError(f"{Path(*repeated[0])}: the same model is named twice")
-
-    def name(path: tuple[str, ...]) -> str:
-        for count in range(1, len(path) + 1):
-            end = path[-count:]
-            if sum(other[-count:] == end for other in parts) == 1:
-                break
-        return "/".join(end)
-
-    return [name(path) for path in parts]

@@ -14,7 +14,7 @@ from perron_tests.pipelines import small_pipeline
 import perron
 from perron import Pipeline
 from perron.errors import DataError
-from perron.pipeline import hub_name
+from perron.hub import hub_name
 
 TEXT = "the film was good"
 

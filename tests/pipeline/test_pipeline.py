@@ -60,6 +60,17 @@ class TestEveryKind:
         assert pipeline.predict(*given) == [LABELS[row] for row in best]
         assert pipeline.labels == LABELS
 
+    def test_one_text_gives_one_result(self, pipeline):
+        given = arguments(pipeline)
+        one = [column[1] for column in given]
+        assert pipeline.predict(*one) == pipeline.predict(*given)[1]
+        shares = pipeline.predict_proba(*one)
+        assert shares.shape == (len(LABELS),)
+        np.testing.assert_allclose(shares, pipeline.predict_proba(*given)[1], atol=1e-6)
+        vector = pipeline.encode(TEXTS[1])
+        np.testing.assert_allclose(vector, pipeline.encode(TEXTS)[1], atol=1e-6)
+        assert pipeline.predict_proba(*(["" for _ in given])).shape == (len(LABELS),)
+
     def test_no_texts_give_no_results(self, pipeline):
         none = arguments(pipeline, [], [])
         assert pipeline.predict(*none) == []
@@ -181,10 +192,12 @@ class TestRefusals:
         [
             ("text", (["a"], ["b"]), ["single texts", "pairs"]),
             ("document", (["a"], ["b"]), ["single texts", "pairs"]),
-            ("pair", (["a"],), ["pairs="]),
-            ("pair", (["a", "b"], ["a"]), ["2 texts", "1 pairs"]),
-            ("text", ("good film",), ["[text]"]),
-            ("pair", (["a"], "b"), ["[text]"]),
+            ("pair", (["a"],), ["pairs", "None"]),
+            ("pair", ("a",), ["pairs", "None"]),
+            ("text", ("a", "b"), ["pairs", "single texts"]),
+            ("pair", (["a", "b"], ["a"]), ["pairs", "texts", 1, 2]),
+            ("pair", (["a"], "b"), ["pairs", "list"]),
+            ("pair", ("a", ["b"]), ["pairs", "string"]),
             ("text", (["a", "\ud800"],), ["text 1", "Unicode"]),
             ("pair", (["a"], ["\udfff"]), ["pair 0", "Unicode"]),
         ],
@@ -196,8 +209,6 @@ class TestRefusals:
             small_pipeline(kind).predict_proba(*given)
 
     def test_mixed_up_texts_to_encode_and_explain(self):
-        with pytest.raises(ValueError, match=mentions("[text]")):
-            small_pipeline("text").encode("good film")
         with pytest.raises(ValueError, match="pairs"):
             small_pipeline("pair").explain("good")
         with pytest.raises(ValueError, match="single texts"):

@@ -7,7 +7,8 @@ from perron_tests.errors import mentions
 from perron_tests.pipelines import small_pipeline
 
 from perron.errors import DataError, SettingsError
-from perron.pipeline import load_all, names_of
+from perron.hub import names_of
+from perron.pipeline import load_all
 
 
 def test_a_name_is_as_short_as_it_can_be():
