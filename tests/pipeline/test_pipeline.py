@@ -320,6 +320,42 @@ class TestFolders:
         assert content["model"]["max_words"] == 10
 
 
+class TestFiles:
+    """The same files are in folders, in pickles and on the hub."""
+
+    def test_files_in_memory_are_those_of_the_folder(self, pipeline, tmp_path):
+        pipeline.save_pretrained(tmp_path)
+        files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert pipeline.to_files() == files
+
+    def test_a_pipeline_comes_back_from_memory(self, pipeline):
+        state = torch.get_rng_state()
+        again = perron.Pipeline.from_files(pipeline.to_files(), "films")
+        assert torch.equal(torch.get_rng_state(), state)
+        given = arguments(pipeline)
+        assert np.array_equal(
+            again.predict_proba(*given), pipeline.predict_proba(*given)
+        )
+        assert again.name == "films"
+        assert again.to_files() == pipeline.to_files()
+
+    @pytest.mark.parametrize(
+        "name", ["config.json", "model.safetensors", "tokenizer.json"]
+    )
+    def test_a_file_that_is_missing_is_named(self, name):
+        files = small_pipeline("text").to_files()
+        del files[name]
+        with pytest.raises(DataError, match=f"^{name}: is missing"):
+            perron.Pipeline.from_files(files)
+
+    def test_a_model_without_a_card_gets_one_when_it_is_saved(self):
+        files = small_pipeline("text").to_files()
+        card = files.pop("README.md")
+        again = perron.Pipeline.from_files(files)
+        assert again.card is None
+        assert again.to_files()["README.md"] == card
+
+
 def test_importing_perron_imports_no_pipeline_until_it_is_asked_for():
     code = (
         "import sys, perron\n"
