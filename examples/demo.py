@@ -14,10 +14,12 @@ from pathlib import Path
 from rich.console import Console
 
 import perron
-from perron.cli.compare import comparison_table
 from perron.cli.progress import TrainingBar
+from perron.cli.study import rich_table
 from perron.errors import PerronError
-from perron.experiments.compare import compare, run_folder
+from perron.experiments import compare
+from perron.experiments.report import summarise
+from perron.experiments.study import Trial
 from perron.explain.page import page
 from perron.explain.terminal import shaded
 from perron.files import write_whole
@@ -44,25 +46,29 @@ def main() -> None:
     runs = options.out.with_name(f"{options.out.name}-runs")
 
     console.print("Rotten Tomatoes, 8530 sentences, GloVe 50-d, four poolings:")
-    lines = compare(
+    study, records = compare(
         recipe,
         AGGREGATORS,
-        [0],
+        1,
         runs,
-        on_run=lambda name, _: [TrainingBar(recipe.training, f"{name:>14}")],
+        title="Rotten Tomatoes",
+        on_trial=lambda trial, *_: [
+            TrainingBar(recipe.training, f"{trial.variant:>14}")
+        ],
     )
-    console.print(comparison_table(lines))
+    console.print(rich_table(study, summarise(study, records)))
     console.print("(one seed: a point or two is chance; perron compare takes more)\n")
 
     console.print("What the words weigh, in per cent of the sentence:\n")
-    models = [perron.load(run_folder(runs, name, 0)) for name in AGGREGATORS[:2]]
+    folders = [Trial(study, name, 0, 0).place(runs) for name in AGGREGATORS[:2]]
+    models = [perron.load(folder) for folder in folders]
     rows = [[model.explain(sentence) for model in models] for sentence in SENTENCES]
     for found in (record for row in rows for record in row):
         name = f"{found.model.aggregator:>14}"
         console.print(f"{name} [bold]{found.label:<8}[/] ", end="")
         console.print(shaded(found.words[0]))
 
-    shutil.copytree(run_folder(runs, "centrality", 0), options.out, dirs_exist_ok=True)
+    shutil.copytree(folders[0], options.out, dirs_exist_ok=True)
     graphs = options.out / "graph.html"
     write_whole(graphs, page(rows, "What the words weigh").encode())
     console.print(

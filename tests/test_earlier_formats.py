@@ -107,13 +107,13 @@ def files(tmp_path, monkeypatch):
 def command(monkeypatch, capsys):
     """Return a function that runs ``python -m perron`` and returns what it prints."""
 
-    def run(*arguments: object) -> str:
+    def run(*arguments: object, status: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["perron", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             runpy.run_module("perron", run_name="__main__")
         printed = capsys.readouterr()
-        assert not ended.value.code, printed.err
+        assert (ended.value.code or 0) == status, printed.err
         return printed.out + printed.err
 
     return run
@@ -231,13 +231,31 @@ def test_a_model_still_gives_the_graph_that_it_gave(name):
             assert_close(graph.edges(), expected.edges())
 
 
-def table(path: Path) -> list[list[str]]:
-    """Return the numbers in each row of a Markdown table, after the row's name."""
-    rows = [line for line in path.read_text().splitlines() if line.startswith("| ")][2:]
-    numbers = [re.findall(r"\d+(?:\.\d+)?", row) for row in rows]
-    return [
-        [row.split("|")[1].strip(), *n] for row, n in zip(rows, numbers, strict=True)
-    ]
+def table(path: Path) -> dict[str, dict[str, float]]:
+    """Return the first number of each cell of a Markdown table, by row and column."""
+    lines = [line for line in path.read_text().splitlines() if line.startswith("| ")]
+    header, _, *rows = (line.strip("| ").split(" | ") for line in lines)
+    return {
+        name: {
+            column: float(number[0])
+            for column, cell in zip(header[1:], cells, strict=False)
+            if (number := re.search(r"\d+(?:\.\d+)?", cell))
+        }
+        for name, *cells in rows
+    }
+
+
+def assert_same_table(
+    found: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]
+) -> None:
+    """Check all that was in a table; version 1 estimated p from random draws."""
+    assert list(found) == list(expected)
+    for name, row in expected.items():
+        own = {column: found[name].get(column) for column in row}
+        close = {key: pytest.approx(value, abs=0.001) for key, value in row.items()}
+        if "p" in row:
+            close["p"] = pytest.approx(row["p"], abs=0.02)
+        assert own == close, name
 
 
 def traces(folder: Path) -> dict[str, bytes]:
@@ -251,7 +269,7 @@ def traces(folder: Path) -> dict[str, bytes]:
 def test_a_finished_study_is_not_run_again(left, files, command, monkeypatch):
     runs = files / "study" / "runs"
     expected = table(runs / "study.md")
-    assert [row[0] for row in expected] == ["centrality", "mean"]
+    assert list(expected) == ["centrality", "mean"]
     (runs / "study.md").unlink()
     if left == "records.jsonl":
         for folder in runs.glob("*/"):
@@ -264,7 +282,7 @@ def test_a_finished_study_is_not_run_again(left, files, command, monkeypatch):
     assert "two poolings" in printed
     assert "perron train" not in printed
     assert traces(runs) == before
-    assert table(runs / "study.md") == expected
+    assert_same_table(table(runs / "study.md"), expected)
     assert len((runs / "records.jsonl").read_text().splitlines()) == 6
 
 
@@ -276,20 +294,32 @@ def test_a_run_that_a_study_lacks_is_noticed(files, command, monkeypatch):
     monkeypatch.chdir(files / "study")
     printed = command("study", "study.toml", "--out", "runs")
     assert printed.count("perron train") == 1
-    assert table(runs / "study.md")[0] == table(VERSION_1 / "study/runs/study.md")[0]
+    found, expected = table(runs / "study.md"), table(VERSION_1 / "study/runs/study.md")
+    assert found["centrality"] == expected["centrality"]
 
 
 def test_a_finished_comparison_is_not_run_again(files, command, monkeypatch):
     runs = files / "compare" / "runs"
     expected, before = table(runs / "compare.md"), traces(runs)
-    assert [row[0] for row in expected] == ["centrality", "self-attention"]
+    assert list(expected) == ["centrality", "self-attention"]
     assert len(before) == 4
     (runs / "compare.md").unlink()
     monkeypatch.chdir(files / "compare")
     options = ["--aggregators", "centrality,self-attention", "--seeds", 2]
     command("compare", "recipe.toml", *options, "--out", "runs")
     assert traces(runs) == before
-    assert table(runs / "compare.md") == expected
+    assert_same_table(table(runs / "compare.md"), expected)
+
+
+def test_a_comparison_with_other_settings_is_refused(files, command, monkeypatch):
+    monkeypatch.chdir(files / "compare")
+    options = ["--aggregators", "centrality,self-attention", "--seeds", 2]
+    options += ["--set", "training.clip=3", "--out", "runs"]
+    printed = command("compare", "recipe.toml", *options, status=2)
+    assert "training.clip was 5.0, is 3.0" in printed
+    before = traces(files / "compare" / "runs")
+    command("compare", "recipe.toml", *options[:4], "--out", "runs")
+    assert traces(files / "compare" / "runs") == before
 
 
 @pytest.mark.parametrize("name", names("recipes", "*.toml"))

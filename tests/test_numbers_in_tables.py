@@ -1,6 +1,6 @@
 import pytest
 
-from perron.tables import csv_bytes, markdown_table, p_value_text, with_deviation
+from perron.tables import csv_bytes, markdown_table, p_value_text
 
 
 def test_rows_become_markdown_and_csv():
@@ -22,11 +22,3 @@ def test_a_p_value_has_three_digits(value, told):
 def test_no_p_value_is_told_as_nought():
     assert p_value_text(0.0001) == "< 0.001"
     assert p_value_text(0.00099) == "< 0.001"
-
-
-@pytest.mark.parametrize(
-    ("mean", "deviation", "told"),
-    [(None, None, ""), (81.25, None, "81.2"), (81.26, 0.44, "81.3 ± 0.4")],
-)
-def test_what_is_not_known_is_not_told(mean, deviation, told):
-    assert with_deviation(mean, deviation) == told

@@ -7,8 +7,14 @@ from papers.gong2019.paper import ACCURACIES, CITED
 from papers.gong2019.work import COMMAND, Piece, Work
 from perron.experiments import Study
 from perron.experiments.records import Record
-from perron.experiments.report import Line, csv_rows, markdown, summarise
-from perron.tables import markdown_table, with_deviation
+from perron.experiments.report import (
+    SummaryRow,
+    csv_rows,
+    markdown,
+    spread_text,
+    summarise,
+)
+from perron.tables import markdown_table
 
 CLASSIFICATION = (
     *("yelp2013", "yelp2014", "imdb", "sst1", "sst1-phrases", "sst2", "sst2-phrases"),
@@ -30,7 +36,7 @@ class Found:
     """
 
     study: Study
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, SummaryRow] = field(default_factory=dict)
     records: Sequence[Record] = ()
     missing: str | None = None
     table: str = ""
@@ -76,10 +82,9 @@ def _accuracies(work: Work, name: str, title: str, studies: Sequence[str]) -> Pi
             *_details(name, found),
         ]
     )
-    columns, *_ = csv_rows([])
-    runs = [
-        [study, *row] for study, of in found.items() for row in csv_rows(of.records)[1:]
-    ]
+    columns, *runs = csv_rows([run for of in found.values() for run in of.records])
+    origins = [study for study, of in found.items() for _ in of.records]
+    runs = [[study, *run] for study, run in zip(origins, runs, strict=True)]
     more = {f"{name}-runs.csv": [["study", *columns], *runs]}
     return Piece(name, title, text + "\n", [header, *rows], more=more)
 
@@ -101,7 +106,7 @@ def _number(value: float | None) -> str:
 def _ours(found: Found, row: str) -> str:
     line = found.lines.get(row)
     if line is not None:
-        told = with_deviation(line.test, line.test_deviation)
+        told = spread_text("accuracy", line.test.get("accuracy"))
         return f"{told} ({line.seeds})"
     if row not in found.study.variants:
         return "-"

@@ -6,7 +6,7 @@ from papers.gong2019.paper import DATASETS, PaperData
 from papers.gong2019.work import HOW_TO_GET, Piece, Work
 from perron.errors import DataError
 from perron.experiments.records import source_version
-from perron.experiments.runner import Trial
+from perron.experiments.study import Trial
 from perron.tables import markdown_table
 from perron.text.datasets import load_data, source_files
 from perron.text.statistics import Statistics, statistics

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from papers.gong2019.work import COMMAND, Piece, Work
 from perron.experiments.records import RECORD, Record, read_records, source_version
-from perron.experiments.runner import Trial
+from perron.experiments.study import Trial
 from perron.pipeline import Pipeline
 
 VARIANT = "centrality"
@@ -64,8 +64,13 @@ def origin(trained: Trained) -> str:
 
 
 def _accuracy(record: Record) -> str:
-    told = f"its accuracy is {100 * record.dev:.1f} % on dev"
-    return told if record.test is None else f"{told}, {100 * record.test:.1f} % on test"
+    parts = {"dev": record.dev, "test": record.test}
+    accuracies = [
+        f"{100 * metrics['accuracy']:.1f} % on {part}"
+        for part, metrics in parts.items()
+        if metrics is not None
+    ]
+    return f"its accuracy is {', '.join(accuracies)}"
 
 
 def missing_piece(name: str, title: str, reason: str, columns: Sequence[str]) -> Piece:

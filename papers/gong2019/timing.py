@@ -16,7 +16,7 @@ from papers.gong2019.provenance import VARIANT, missing_piece
 from papers.gong2019.work import Piece, Work, study_file
 from perron.experiments import read_study
 from perron.experiments.records import source_version
-from perron.experiments.runner import Trial
+from perron.experiments.study import Trial
 from perron.models import Classifier
 from perron.pooling import CentralityPool, PowerSettings
 from perron.solver import Gradient

@@ -11,12 +11,12 @@ from perron.experiments.records import Record
 from perron.experiments.runner import (
     WAIT_SECONDS,
     OnTrial,
-    Trial,
     best_point,
     done_records,
     find_records,
     run_trial,
 )
+from perron.experiments.study import Trial
 from perron.files import Busy, write_whole
 from perron.pipeline import Pipeline, load
 from perron.tables import csv_bytes

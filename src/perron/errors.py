@@ -1,18 +1,19 @@
-"""What a person can mend: commands print these errors without a traceback."""
+"""User-facing errors. Commands print them without a traceback."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
 class PerronError(Exception):
-    """Something in the user's hands went wrong; the message says what to do."""
+    """Base class of errors that the user can fix; the message says how."""
 
 
 class SettingsError(PerronError, ValueError):
-    """A setting, option or argument that makes no sense: the command was misused."""
+    """An invalid setting, option or argument: the command was misused."""
 
 
 class DataError(PerronError, ValueError):
-    """A file, or a row of it, that cannot be used; names the file and the line."""
+    """A file, or a row of a file, that cannot be used."""
 
     def __init__(
         self, problem: str, path: str | Path | None = None, line: int | None = None
@@ -24,3 +25,16 @@ class DataError(PerronError, ValueError):
         self.problem = problem
         self.path = path
         self.line = line
+
+
+def differences(before: object, now: object, key: str = "") -> list[str]:
+    """Describe each value that differs between two nested mappings, for a message."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        return [
+            line
+            for name in dict.fromkeys([*before, *now])
+            for line in differences(
+                before.get(name), now.get(name), f"{key}.{name}" if key else str(name)
+            )
+        ]
+    return [] if before == now else [f"{key} was {before!r}, is {now!r}"]

@@ -1,4 +1,4 @@
-"""Rows of text as Markdown and as CSV, and how numbers stand in them."""
+"""Markdown and CSV tables."""
 
 import csv
 import io
@@ -19,15 +19,8 @@ def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
     return text.getvalue().encode()
 
 
-def with_deviation(mean: float | None, deviation: float | None) -> str:
-    """Return an accuracy in per cent and what it varies by; either may be missing."""
-    if mean is None:
-        return ""
-    return f"{mean:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
-
-
 def p_value_text(p_value: float | None) -> str:
-    """Return a p value; it is never 0."""
+    """Return a p-value as text; it is never 0."""
     if p_value is None:
         return ""
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"

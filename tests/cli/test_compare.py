@@ -1,13 +1,15 @@
 import json
+import shlex
 
 import pytest
 from perron_tests.errors import assert_mentions, mentions
 from perron_tests.training import TINY, write_texts
 
-from perron.cli.compare import split_names
+from perron.cli.study import split_names
 from perron.errors import SettingsError
-from perron.experiments.compare import variant
+from perron.experiments.study import Trial, aggregator_study
 from perron.training import read_recipe, recipe_table
+from perron.training.run import read_result
 
 
 def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):
@@ -15,24 +17,22 @@ def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):
     names = "centrality,self-attention mean"
     told = perron("compare", "--aggregators", names, "--seeds", 2, *options)
     assert told.status == 0
-    lines = json.loads((tmp_path / "compare.json").read_text())
-    assert [line["aggregator"] for line in lines] == names.replace(",", " ").split()
-    for line in lines:
-        runs = [
-            json.loads(
-                (tmp_path / f"{line['aggregator']}-{seed}/result.json").read_text()
-            )
+    rows = json.loads((tmp_path / "compare.json").read_text())
+    assert [row["variant"] for row in rows] == names.replace(",", " ").split()
+    for row in rows:
+        results = [
+            read_result(tmp_path / f"{row['variant']}-point0-seed{seed}")
             for seed in (0, 1)
         ]
-        tests = [100 * run["test"]["accuracy"] for run in runs]
-        assert line["test_mean"] == pytest.approx(sum(tests) / 2)
-        assert line["test_deviation"] == pytest.approx(
-            abs(tests[0] - tests[1]) / 2**0.5
-        )
-        assert (line["p_value"] is None) == (line["aggregator"] == "centrality")
-    assert lines[1]["time_ratio"] == 1.0
+        first, second = (result.test["accuracy"] for result in results)
+        accuracy = row["test"]["accuracy"]
+        assert accuracy["mean"] == pytest.approx((first + second) / 2)
+        assert accuracy["deviation"] == pytest.approx(abs(first - second) / 2**0.5)
+        assert (row["p_value"] is None) == (row["variant"] == "centrality")
+    assert rows[1]["time_ratio"] == 1.0
     table = (tmp_path / "compare.md").read_text()
     assert "| centrality | 2 |" in table
+    assert "time: relative to self-attention" in table
     assert (tmp_path / "compare.png").stat().st_size > 1000
     assert "self-attention" in told.out
 
@@ -53,18 +53,50 @@ def test_names_may_have_settings():
         split_names("max max")
 
 
-def test_a_variant_changes_the_aggregator_and_the_seed_alone():
+def recipes(folder, recipe, *aggregators, seeds=1):
+    """Return the settings of each aggregator with the last seed."""
+    file = folder / "recipe.toml"
+    file.write_text(recipe.to_toml())
+    study = aggregator_study(recipe, str(file), aggregators, seeds, "title")
+    return [Trial(study, name, 0, seeds - 1).recipe() for name in aggregators]
+
+
+def test_a_variant_changes_the_aggregator_and_the_seed_alone(tmp_path):
     recipe = read_recipe(recipe_table("snli"))
-    other = variant(recipe, "self-attention", 3)
+    centrality, other, reverse = recipes(
+        tmp_path,
+        recipe,
+        "centrality",
+        "self-attention",
+        "dynamic-routing:reverse=true,capsules=4",
+        seeds=4,
+    )
+    assert centrality.training.seed == 3
+    training = recipe.training.model_copy(update={"seed": 3})
+    assert centrality == recipe.model_copy(update={"training": training})
     assert other.model.aggregator.hidden == 30  # the recipe's
-    assert other.training.seed == 3
-    reverse = variant(recipe, "dynamic-routing:reverse=true,capsules=4", 0)
     assert reverse.model.aggregator.reverse
     assert reverse.model.aggregator.capsules == 4
-    back = variant(other, "centrality", recipe.training.seed)
-    assert back == recipe
     with pytest.raises(SettingsError, match="sdpa"):
-        variant(recipe, "sdpa", 0)
+        recipes(tmp_path, recipe, "sdpa")
+    with pytest.raises(SettingsError, match="head"):
+        recipes(tmp_path, recipe, "centrality:head=2")
+
+
+def test_an_aggregator_takes_over_hidden_if_it_has_such_an_option(tmp_path):
+    recipe = read_recipe(recipe_table("snli"), ["model.aggregator.heads=2"])
+    own, given, other, none = recipes(
+        tmp_path,
+        recipe,
+        "centrality:norm=l2",
+        "intra-attention:hidden=7",
+        "self-attention",
+        "max",
+    )
+    assert (own.model.aggregator.heads, own.model.aggregator.norm) == (2, "l2")
+    assert given.model.aggregator.hidden == 7
+    assert other.model.aggregator.hidden == 30
+    assert none.model.aggregator.name == "max"
 
 
 def test_what_was_trained_otherwise_is_not_compared(perron, texts, tmp_path):
@@ -84,7 +116,7 @@ def test_runs_that_were_tested_on_other_texts_are_not_compared(perron, tmp_path)
     write_texts(tmp_path / "texts.csv", rows=150)
     told = perron("compare", *options, "--seeds", 2)
     assert told.status == 1
-    assert_mentions(told.err, "mean-1", "texts")
+    assert "bytes of data" in told.err
 
 
 def test_without_test_data_nothing_is_trained(perron, texts, tmp_path):
@@ -100,4 +132,30 @@ def test_documents_can_be_compared(perron, texts, tmp_path):
     options = ["--data", texts, "--documents", "--out", tmp_path, *TINY]
     options += ["--aggregators", "mean", "--seeds", 1, "--set=training.max_epochs=1"]
     assert perron("compare", *options).status == 0
-    assert 'kind = "document"' in (tmp_path / "mean-0" / "settings.toml").read_text()
+    (settings,) = tmp_path.glob("*/settings.toml")
+    assert 'kind = "document"' in settings.read_text()
+
+
+def test_a_folder_that_was_moved_is_known(perron, texts, tmp_path):
+    options = ["--data", texts, *TINY, "--set=training.max_epochs=1"]
+    options += ["--aggregators", "max mean", "--seeds", 1]
+    assert perron("compare", *options, "--out", tmp_path / "a").status == 0
+    (tmp_path / "a").rename(tmp_path / "b")
+    told = perron("compare", *options, "--out", tmp_path / "b")
+    assert told.status == 0
+    assert "perron train" not in told.err
+    (line, _) = (tmp_path / "b" / "records.jsonl").read_text().splitlines()
+    assert shlex.split(json.loads(line)["command"])[2] == str(
+        tmp_path / "b/recipe.toml"
+    )
+
+
+def test_the_command_of_a_run_does_it_again(perron, texts, tmp_path):
+    options = ["--data", texts, *TINY, "--set=training.max_epochs=1"]
+    options += ["--aggregators", "centrality:heads=2", "--seeds", 1]
+    assert perron("compare", *options, "--out", tmp_path / "runs").status == 0
+    record = json.loads((tmp_path / "runs" / "records.jsonl").read_text())
+    _, *words = shlex.split(record["command"])
+    assert perron(*words, "--out", tmp_path / "again").status == 0
+    (first,) = (tmp_path / "runs").glob("*/settings.toml")
+    assert (tmp_path / "again/settings.toml").read_text() == first.read_text()

@@ -1,4 +1,5 @@
 import csv
+import json
 import signal
 import subprocess
 import sys
@@ -43,7 +44,10 @@ def test_a_study_becomes_a_table(perron, study, tmp_path):
     assert_mentions(told.err, "run 4 of 4", "perron train")
     text = (out / "study.md").read_text()
     assert "| mean | 2 |" in text
-    assert "p: of the difference in test accuracy to max" in text
+    assert "difference in test accuracy to max" in text
+    rows = json.loads((out / "study.json").read_text())
+    assert [row["variant"] for row in rows] == ["max", "mean"]
+    assert (out / "study.png").stat().st_size > 1000
     with (out / "runs.csv").open(newline="") as file:
         assert [row["seed"] for row in csv.DictReader(file)] == ["0", "0", "1", "1"]
     told = perron("study", study, "--out", out, "--seeds", 1)  # of those that are there

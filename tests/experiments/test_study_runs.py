@@ -15,14 +15,13 @@ from perron.experiments import run_study
 from perron.experiments.records import read_records, source_version
 from perron.experiments.runner import (
     RECORDS,
-    Trial,
     best_point,
     done_records,
     find_records,
     missing_trials,
     run_trial,
 )
-from perron.experiments.study import Variant
+from perron.experiments.study import Trial, Variant
 from perron.files import Busy, locked
 from perron.training.run import read_predictions, read_result
 
@@ -48,7 +47,7 @@ def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
     for name, seeds in (("mean, plain", 2), ("centrality", 3)):
         tuning = [r for r in records if r.variant == name and r.seed == 0]
         assert [r.point for r in tuning] == [0, 1]
-        best = int(np.argmax([r.dev for r in tuning]))
+        best = int(np.argmax([r.dev["accuracy"] for r in tuning]))
         others = [r for r in records if r.variant == name and r.seed > 0]
         assert [r.seed for r in others] == list(range(1, seeds))
         assert {r.point for r in others} == {best}
@@ -68,8 +67,9 @@ def test_a_record_says_what_its_run_says(done):
         result = read_result(place)
         predicted, expected = read_predictions(place)
         assert record.answers().tolist() == (predicted == expected).tolist()
-        assert record.test == pytest.approx(record.answers().mean())
-        assert (record.dev, record.seed) == (result.dev["accuracy"], result.seed)
+        assert record.test["accuracy"] == pytest.approx(record.answers().mean())
+        assert (record.dev, record.test) == (result.dev, result.test)
+        assert record.seed == result.seed
         assert record.commit == source_version()
         assert result.fingerprint.startswith(record.data)
         assert len(record.graphs) == (record.variant == "centrality")
@@ -113,8 +113,7 @@ def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
         env=None,
     )
     result = read_result(tmp_path / "again")
-    assert result.test["accuracy"] == record.test
-    assert result.dev["accuracy"] == record.dev
+    assert (result.dev, result.test) == (record.dev, record.test)
     # Another process may sum in another order: the graphs agree up to rounding.
     (again,), (first,) = result.graphs, record.graphs
     assert again.pop("level") == first["level"] == "words"

@@ -3,7 +3,7 @@ from perron_tests.errors import mentions
 
 from perron.errors import SettingsError
 from perron.experiments import read_study
-from perron.experiments.runner import Trial
+from perron.experiments.study import Trial
 
 LINES = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
 

@@ -7,10 +7,12 @@ from perron_tests.studies import record
 
 from perron.errors import DataError
 from perron.experiments.report import (
+    Spread,
     _p_value,
     csv_rows,
     markdown,
     paired_p_value,
+    spread_text,
     summarise,
 )
 from perron.experiments.study import Study
@@ -43,9 +45,9 @@ def test_the_chosen_point_is_summed_up():
     runs = records()
     a, b = summarise(STUDY, runs)
     assert (a.variant, a.seeds, a.chosen) == ("a", 2, "a=2")
-    assert a.dev == pytest.approx(70)
-    assert a.dev_deviation == pytest.approx(10 * 2**0.5)
-    assert a.test == pytest.approx(50 * (runs[1].test + runs[2].test))
+    assert a.dev["accuracy"] == pytest.approx((0.7, 0.1 * 2**0.5))
+    tests = [runs[1].test["accuracy"], runs[2].test["accuracy"]]
+    assert a.test["accuracy"].mean == pytest.approx(sum(tests) / 2)
     assert a.graphs[0] == pytest.approx((0.3, 0.5))
     assert b.chosen == "a=1"  # of equals the first
     assert b.p_value is None
@@ -100,6 +102,36 @@ def test_tables_have_every_number_and_where_it_is_from():
     assert (row["commit"], row["data"], row["seed"]) == ("abc", "0123", "0")
     assert row["command"] == "perron train x --set a"
     assert row["context_dependence"] == "0.2500"
+
+
+@pytest.mark.parametrize(
+    ("metric", "spread", "text"),
+    [
+        ("accuracy", None, ""),
+        ("accuracy", Spread(0.8126, None), "81.3"),
+        ("macro_f1", Spread(0.8126, 0.0044), "81.3 ± 0.4"),
+        ("log_loss", Spread(0.5, 0.01), "0.500 ± 0.010"),
+        ("of another plugin", Spread(0.5, None), "0.500"),
+    ],
+)
+def test_a_metric_is_shown_in_its_unit(metric, spread, text):
+    assert spread_text(metric, spread) == text
+
+
+def test_all_metrics_that_the_seeds_share_are_in_the_tables():
+    runs = [
+        replace(run, test=run.test | {"log_loss": 0.5 + run.seed}) for run in records()
+    ]
+    a, b = summarise(STUDY, runs)
+    assert a.test["log_loss"].mean == b.test["log_loss"].mean == 1.0
+    assert "log_loss" not in a.dev
+    text = markdown(STUDY, [a, b])
+    assert "| test | test log-loss | p |" in text
+    assert "| 1.000 ± 0.707 |" in text
+    runs[1] = replace(runs[1], test={"accuracy": 0.5})  # of an earlier version
+    a, b = summarise(STUDY, runs)
+    assert list(a.test) == ["accuracy"]
+    assert list(b.test) == ["accuracy", "log_loss"]
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 200])

@@ -140,6 +140,7 @@ def test_two_processes_compare(surroundings):
     folder, perron = surroundings
     options = ["--aggregators", "max mean", "--seeds", "1", "--out", "compared"]
     told = perron(ONE_MACHINE, "compare", "tiny.toml", *options)
-    assert told.count("aggregator") == 1
-    lines = json.loads((folder / "compared" / "compare.json").read_text())
-    assert [line["aggregator"] for line in lines] == ["max", "mean"]
+    assert told.count("s/epoch") == 1
+    rows = json.loads((folder / "compared" / "compare.json").read_text())
+    assert [row["variant"] for row in rows] == ["max", "mean"]
+    assert len((folder / "compared" / "records.jsonl").read_text().splitlines()) == 2

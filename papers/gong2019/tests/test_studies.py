@@ -3,7 +3,7 @@ import pytest
 from papers.gong2019.paper import ACCURACIES, DATASETS
 from papers.gong2019.work import STUDIES, study_file
 from perron.experiments import read_study
-from perron.experiments.runner import Trial
+from perron.experiments.study import Trial
 
 PAPER = sorted(STUDIES.glob("*.toml"))
 BEYOND = sorted((STUDIES / "beyond").glob("*.toml"))

@@ -6,7 +6,7 @@ from papers.gong2019.tests.small_data import TINY, write_sst, write_stars
 from papers.gong2019.timing import COLUMNS, SOLVERS, Learner, Timed, timing
 from papers.gong2019.work import Work
 from perron.errors import DataError
-from perron.experiments.runner import Trial
+from perron.experiments.study import Trial
 from perron.pooling import Aggregator, MeanPool, SelfAttentionPool
 from perron.training.prepare import prepare
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from perron import __version__
-from perron.cli.compare import compare
 from perron.cli.console import say_error
 from perron.cli.data import data_app
 from perron.cli.evaluate import evaluate
@@ -16,7 +15,7 @@ from perron.cli.graph import graph
 from perron.cli.models import export, info
 from perron.cli.predict import encode, predict
 from perron.cli.serve import serve
-from perron.cli.study import study
+from perron.cli.study import compare, study
 from perron.cli.train import train
 from perron.errors import PerronError, SettingsError
 from perron.registry import load_plugins

@@ -1,5 +1,6 @@
-"""``perron study``: many runs that answer one question."""
+"""``perron study`` and ``perron compare``: many runs that answer one question."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,11 +9,17 @@ import typer
 from rich.table import Table
 
 from perron.cli import options
-from perron.cli.console import results, say
+from perron.cli.console import is_first, results, say
+from perron.cli.options import Quiet, TrainOptions, with_options
+from perron.errors import SettingsError
 
 if TYPE_CHECKING:
-    from perron.experiments.runner import Trial
+    from perron.experiments.records import Record
+    from perron.experiments.report import SummaryRow
+    from perron.experiments.study import Study, Trial
     from perron.training.callbacks import Watcher
+
+DEFAULT = "centrality,self-attention,max,mean"
 
 
 def study(
@@ -23,19 +30,21 @@ def study(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the runs [runs/studies/NAME].")
+        Path | None,
+        typer.Option(help="Folder of the runs. Defaults to runs/studies/NAME."),
     ] = None,
     seeds: options.Seeds = None,
     workers: options.Workers = 1,
     data_dir: options.DataDir = None,
     vectors: options.Vectors = None,
     set_: options.Set = None,
-    quiet: options.Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Run variants of a recipe with several seeds, tuned alike; test if they differ.
+    """Run variants of a recipe with several seeds, and test whether they differ.
 
-    Runs that are done are not run again, and a run that was stopped goes on: type the
-    same command once more. Several such commands at once share the work.
+    All variants are tuned with equal effort. Finished runs are not repeated, and a
+    stopped run is resumed by typing the same command again. Several such commands at
+    the same time share the work.
 
     Examples:
 
@@ -45,45 +54,117 @@ def study(
     """
     from perron.cli.workers import share_work
     from perron.experiments import read_study, run_study
-    from perron.experiments.report import COLUMNS, csv_rows, markdown, summarise
-    from perron.files import write_whole
-    from perron.tables import csv_bytes
 
     overrides = [*vector_overrides(vectors), *(set_ or ())]
-    asked = read_study(name, overrides, seeds)
+    chosen = read_study(name, overrides, seeds)
     folder = out or Path("runs") / "studies" / Path(name).stem
     if workers > 1:
         share_work(workers)
     records = run_study(
-        asked,
+        chosen, folder, root=data_dir, on_trial=None if quiet else tell_trial
+    )
+    report(chosen, records, folder, "study", quiet)
+
+
+@with_options(TrainOptions)
+def compare(
+    options: TrainOptions,
+    aggregators: Annotated[
+        str,
+        typer.Option(
+            help="Names, with settings after a colon, separated by spaces or commas: "
+            "'centrality:heads=2 dynamic-routing:reverse=true max'."
+        ),
+    ] = DEFAULT,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds: 0, 1, 2, ...")
+    ] = 3,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the runs. Defaults to runs/compare-RECIPE."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train aggregators with several seeds, and test whether they differ.
+
+    This is a study with one variant per aggregator. Finished runs are not repeated, and
+    a stopped run is resumed: type the same command again, or ask for more seeds.
+
+    Examples:
+
+        perron compare demo --seeds 1
+
+        perron compare sst2 --aggregators "centrality self-attention mean" --seeds 5
+    """
+    from perron.cli.choose import choose_recipe
+    from perron.experiments import compare as run_comparison
+
+    folder = out or Path("runs") / f"compare-{options.name}"
+    comparison, records = run_comparison(
+        choose_recipe(options),
+        split_names(aggregators),
+        seeds,
         folder,
-        root=data_dir,
+        title=f"Aggregators on {options.name}",
         on_trial=None if quiet else tell_trial,
     )
-    lines = summarise(asked, records)
-    write_whole(folder / "study.md", markdown(asked, lines).encode())
-    write_whole(folder / "runs.csv", csv_bytes(csv_rows(records)))
-    table = Table(*COLUMNS, title=asked.title)
-    for line in lines:
-        table.add_row(*line.cells())
-    results.print(table)
+    report(comparison, records, folder, "compare", quiet)
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names of aggregators; after a colon, commas separate settings too."""
+    names: list[str] = []
+    for part in text.replace(",", " , ").split():
+        if part == ",":
+            continue
+        if names and "=" in part and ":" not in part:
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    if not names or len(set(names)) != len(names):
+        raise SettingsError(
+            f"--aggregators must name each aggregator once, got {text!r}."
+        )
+    return names
+
+
+def report(
+    study: "Study", records: "Sequence[Record]", folder: Path, name: str, quiet: bool
+) -> None:
+    """Write the files of a study, and print its table."""
+    if not is_first():
+        return
+    from perron.experiments.report import write_report
+
+    results.print(rich_table(study, write_report(study, records, folder, name)))
     if not quiet:
-        say(f"Also in {folder}: study.md, runs.csv, records.jsonl")
+        files = [f"{name}.md", f"{name}.json", f"{name}.png", "runs.csv"]
+        say(f"Also in {folder}: {', '.join(files)}, records.jsonl")
+
+
+def rich_table(study: "Study", rows: "Sequence[SummaryRow]") -> Table:
+    """Return the table of a study for the terminal."""
+    from perron.experiments.report import columns
+
+    shown = columns(study, rows)
+    table = Table(*(column.name for column in shown), title=study.title)
+    for cells in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*cells)
+    return table
 
 
 def vector_overrides(vectors: Sequence[str] | None) -> list[str]:
     """Return --vectors as settings."""
-    import json
-
     if vectors is None:
         return []
     return [f"vectors={json.dumps([name for name in vectors if name != 'none'])}"]
 
 
 def tell_trial(trial: "Trial", done: int, known: int) -> "Sequence[Watcher]":
-    """Say which run begins."""
+    """Print which run begins; return its progress bar."""
     from perron.cli.progress import TrainingBar
 
-    title = f"{trial.variant}, point {trial.point}, seed {trial.seed}:"
+    point = f", point {trial.point}" if len(trial.study.grid) > 1 else ""
+    title = f"{trial.variant}{point}, seed {trial.seed}:"
     say(f"run {done + 1} of {known}: {trial.command}")
     return (TrainingBar(trial.recipe().training, title),)

@@ -1,6 +1,6 @@
-"""Many runs that answer one question, with a record of where each number is from."""
+"""Studies: many runs that answer one question, with a record of each."""
 
-from perron.experiments.runner import run_study
+from perron.experiments.runner import compare, run_study
 from perron.experiments.study import Study, read_study
 
-__all__ = ["Study", "read_study", "run_study"]
+__all__ = ["Study", "compare", "read_study", "run_study"]

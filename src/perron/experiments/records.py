@@ -1,4 +1,4 @@
-"""What is kept of a run: its numbers, and all that is needed to get them again."""
+"""Records of runs: their results, and everything needed to get them again."""
 
 import hashlib
 import json
@@ -15,6 +15,7 @@ from jaxtyping import Bool
 import perron
 from perron.errors import DataError
 from perron.files import write_whole
+from perron.migrations import migrate, stamp
 from perron.training.run import Result, read_predictions
 
 RECORD = "record.json"
@@ -22,26 +23,27 @@ RECORD = "record.json"
 
 @dataclass(frozen=True)
 class Record:
-    """A run that is over.
+    """A finished run.
 
     Attributes:
-        command: that does it again.
-        variant: of the study.
-        point: of the study's grid.
-        seed: of the run.
-        commit: of Perron's source; its version where there is no source.
-        data: fingerprint of texts, labels and vocabulary.
-        dev: accuracy of the best epoch.
-        test: of the same epoch, on test data; None without.
-        epochs: that were trained.
-        best_epoch: the one kept, from 0.
-        parameters: how many numbers were learnt.
-        epoch_seconds: of training, the median of the epochs.
-        graphs: see `GraphMeasure`.
-        tested: digest of the right answers; runs that share it share test texts.
-        right: which test examples were right, a bit each, as hexadecimal digits.
-        tests: how many test examples there are.
-        data_bytes: of the files of data; None if that was not kept, or for the hub.
+        command: Command that does the run again.
+        variant: Variant of the study.
+        point: Point of the study's grid.
+        seed: Random seed.
+        commit: Commit of Perron's source, or its version without one.
+        data: Fingerprint of texts, labels and vocabulary.
+        dev: Metrics of the best epoch on dev data, by name.
+        test: Metrics of the same epoch on test data; None without test data.
+        epochs: Number of epochs.
+        best_epoch: Number of the best epoch, from 0.
+        parameters: Number of trained parameters.
+        epoch_seconds: Seconds of training per epoch, the median.
+        graphs: The `GraphMeasure` of each level.
+        tested: Digest of the true classes; runs on the same test texts share it.
+        right: Whether each test example is correct, one bit each, as hexadecimal
+            digits.
+        tests: Number of test examples.
+        data_bytes: Size of the data files; None if unknown.
     """
 
     command: str
@@ -50,8 +52,8 @@ class Record:
     seed: int
     commit: str
     data: str
-    dev: float
-    test: float | None
+    dev: Mapping[str, float]
+    test: Mapping[str, float] | None
     epochs: int
     best_epoch: int
     parameters: int
@@ -88,8 +90,8 @@ def record_of(
         seed=result.seed,
         commit=source_version(),
         data=result.fingerprint[:16],
-        dev=result.dev["accuracy"],
-        test=None if result.test is None else result.test["accuracy"],
+        dev=result.dev,
+        test=result.test,
         epochs=result.epochs,
         best_epoch=result.best_epoch,
         parameters=result.parameters,
@@ -127,24 +129,26 @@ def source_version() -> str:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Keep the record in its run's folder."""
-    write_whole(folder / RECORD, (json.dumps(asdict(record)) + "\n").encode())
+    """Write the record of a run into its folder."""
+    write_records(folder / RECORD, [record])
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read a file of records, one a line; none if there is no file."""
+    """Read a file with one record per line; no file has no records."""
     if not path.exists():
         return []
     records = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            records.append(Record(**json.loads(line)))
-        except (ValueError, TypeError) as error:  # no JSON, no UTF-8, other fields
-            raise DataError(f"is no record of a run ({error})", path, number) from error
+            records.append(Record(**migrate("record", json.loads(line))))
+        except (ValueError, TypeError) as error:  # not JSON, not UTF-8, other fields
+            raise DataError(
+                f"is not a valid record of a run: {error}", path, number
+            ) from error
     return records
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write records, one a line."""
-    lines = [json.dumps(asdict(record)) + "\n" for record in records]
+    """Write one record per line."""
+    lines = [json.dumps(stamp("record", asdict(record))) + "\n" for record in records]
     write_whole(path, "".join(lines).encode())

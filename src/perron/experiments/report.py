@@ -1,8 +1,11 @@
-"""Summaries of studies: significance tests, Markdown and CSV tables."""
+"""Summaries of studies: significance, tables, a picture."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -10,113 +13,92 @@ from jaxtyping import Bool
 from perron.errors import DataError
 from perron.experiments.records import Record
 from perron.experiments.study import Study
-from perron.tables import markdown_table, p_value_text, with_deviation
+from perron.files import write_whole
+from perron.tables import csv_bytes, markdown_table, p_value_text
+from perron.training.metrics import METRICS, metric_title
+
+ACCURACY = "accuracy"  # chooses grid points, and has a significance test
 
 
 def paired_p_value(
-    first: Bool[np.ndarray, "seeds n"],
-    second: Bool[np.ndarray, "seeds n"],
-    draws: int = 9999,
-    seed: int = 0,
+    first: Bool[np.ndarray, "seeds n"], second: Bool[np.ndarray, "seeds n"]
 ) -> float:
-    """Return how often a difference in accuracy as large as this comes by chance.
+    r"""Return the p-value of the difference in accuracy between two models.
 
-    A permutation test, two-sided, paired by test example: of each example the models'
-    answers (their share of right ones over the seeds) change places with probability
-    one half. It says whether the difference would hold on other texts; that it would
-    hold for other seeds shows in the standard deviation beside it.
+    An exact two-sided permutation test, paired by test example: the models exchange
+    their answers to an example, of all seeds, with probability one half. The p-value
+    says whether the difference would hold for other texts. Whether it would hold for
+    other seeds shows in the standard deviation.
+
+    An exchange flips the sign of d_i, the number of seeds that are correct in the first
+    model minus that in the second. The sum of the d_i with random signs has the
+    characteristic function Π_i cos(d_i ω), and all 2ⁿ exchanges are counted by its
+    Fourier transform. (`scipy.stats.permutation_test` draws some of them; for 10,000
+    examples it takes ten seconds.)
 
     Args:
-        first: whether each answer was right, for each seed.
-        second: the same examples and as many seeds of the other model.
-        draws: of random exchanges.
-        seed: of the draws.
+        first: Whether each answer is correct, for each seed.
+        second: The same for the other model, with as many seeds.
     """
-    difference = first.mean(0) - second.mean(0)
-    moved = difference[difference != 0]  # where both are alike nothing changes
-    observed = abs(moved.sum())
-    chance = np.random.default_rng(seed)
-    as_large = 0
-    for _ in range(draws):
-        signs = chance.integers(0, 2, len(moved)) * 2 - 1
-        as_large += abs((signs * moved).sum()) >= observed - 1e-9
-    return float((as_large + 1) / (draws + 1))
+    difference = first.sum(0) - second.sum(0)
+    sizes, counts = np.unique(np.abs(difference), return_counts=True)
+    largest = int(sizes @ counts)
+    size = 2 * largest + 1  # the sums from -largest to largest
+    frequencies = np.arange(largest + 1) * 2 * np.pi / size
+    spectrum = np.prod(
+        [np.cos(d * frequencies) ** c for d, c in zip(sizes, counts, strict=True)], 0
+    )
+    chances = np.fft.irfft(spectrum, size)[: largest + 1]  # of the sums 0 to largest
+    observed = abs(int(difference.sum()))
+    tail = chances[observed:].sum() * 2 - (chances[0] if observed == 0 else 0.0)
+    smallest = 2.0 ** (1 - np.count_nonzero(difference))  # two of all exchanges
+    return float(np.clip(tail, min(smallest, 1.0), 1.0))
 
 
-COLUMNS = (
-    "variant",
-    "seeds",
-    "dev",
-    "test",
-    "p",
-    "context",
-    "λ₂",
-    "parameters",
-    "s/epoch",
-    "chosen",
-)
-LEGEND = (
-    "dev and test: accuracy in per cent, mean ± standard deviation over the seeds; p: "
-    "of the difference in test accuracy to {reference}, paired by test example "
-    "(permutation test, the seeds that both have); context: how much an edge into a "
-    "word depends on the word it comes from; λ₂: second largest size of an eigenvalue "
-    "of the graph (for both, 0 is self-attention); chosen: of the grid, by dev "
-    "accuracy with seed 0."
-)
+class Spread(NamedTuple):
+    """Mean and standard deviation over seeds; no deviation for one seed."""
+
+    mean: float
+    deviation: float | None
 
 
 @dataclass(frozen=True)
-class Line:
-    """What the seeds of one variant gave; accuracies in per cent.
+class SummaryRow:
+    """Results of one variant over its seeds.
 
     Attributes:
-        variant: its name.
-        seeds: how many runs there are.
-        dev: mean accuracy.
-        dev_deviation: standard deviation over the seeds; None for one seed.
-        test: mean accuracy; None without test data.
-        test_deviation: likewise.
-        p_value: of the difference to the reference; None for itself.
-        graphs: mean context dependence and second eigenvalue of each level's graphs.
-        parameters: how many numbers are learnt.
-        epoch_seconds: of training, the median.
-        chosen: settings of the grid's point that was chosen.
+        variant: Name of the variant.
+        seeds: Number of runs.
+        dev: Metrics on dev data, by name.
+        test: Metrics on test data, by name; empty without test data.
+        p_value: P-value of the difference in test accuracy to the reference; None for
+            the reference.
+        graphs: Mean context dependence and second eigenvalue of each level's graphs.
+        parameters: Number of trained parameters.
+        epoch_seconds: Seconds of training per epoch, the median.
+        time_ratio: That time relative to the speed reference; None without one.
+        chosen: Settings of the chosen grid point.
     """
 
     variant: str
     seeds: int
-    dev: float
-    dev_deviation: float | None
-    test: float | None
-    test_deviation: float | None
+    dev: Mapping[str, Spread]
+    test: Mapping[str, Spread]
     p_value: float | None
     graphs: Sequence[tuple[float, float]]
     parameters: int
     epoch_seconds: float
+    time_ratio: float | None
     chosen: str
 
-    def cells(self) -> list[str]:
-        """Return what stands in each of `COLUMNS`."""
-        return [
-            self.variant,
-            str(self.seeds),
-            with_deviation(self.dev, self.dev_deviation),
-            with_deviation(self.test, self.test_deviation),
-            p_value_text(self.p_value),
-            ", ".join(f"{context:.2f}" for context, _ in self.graphs),
-            ", ".join(f"{eigenvalue:.2f}" for _, eigenvalue in self.graphs),
-            f"{self.parameters:,}",
-            f"{self.epoch_seconds:.1f}",
-            self.chosen,
-        ]
 
-
-def summarise(study: Study, records: Sequence[Record]) -> list[Line]:
-    """Return a line for each variant whose grid is done, of the seeds that are."""
+def summarise(study: Study, records: Sequence[Record]) -> list[SummaryRow]:
+    """Return a row for each variant whose grid is done, of the seeds that are."""
     runs = {name: chosen_runs(study, name, records) for name in study.variants}
     reference = runs[study.compared_with]
+    base = _seconds(runs[study.speed_reference]) if study.speed_reference else None
     return [
-        _line(study, name, own, None if name == study.compared_with else reference)
+        _row(study, name, own, None if name == study.compared_with else reference, base)
         for name, own in runs.items()
         if own
     ]
@@ -128,43 +110,55 @@ def chosen_runs(study: Study, variant: str, records: Sequence[Record]) -> list[R
     tuning = sorted((r for r in own if r.seed == 0), key=lambda r: r.point)
     if len(tuning) < len(study.grid):
         return []
-    best = max(tuning, key=lambda record: record.dev)  # of equals the first
+    best = max(tuning, key=lambda record: record.dev[ACCURACY])  # of equals the first
     of_point = [record for record in own if record.point == best.point]
     return sorted(of_point, key=lambda record: record.seed)
 
 
-def _line(
-    study: Study, name: str, runs: Sequence[Record], reference: Sequence[Record] | None
-) -> Line:
+def _row(
+    study: Study,
+    name: str,
+    runs: Sequence[Record],
+    reference: Sequence[Record] | None,
+    base: float | None,
+) -> SummaryRow:
     if len({run.data for run in runs}) > 1:
         raise DataError(
-            f"the runs of {name} were not all trained on the same data, and have no "
-            "mean; run it anew with another --out"
+            f"the runs of {name} must be trained on the same data to have a mean, got "
+            "several. Run the study again with another --out."
         )
-    dev, dev_deviation = _over_seeds([run.dev for run in runs])
-    tests = [run.test for run in runs if run.test is not None]
-    test, test_deviation = _over_seeds(tests) if tests else (None, None)
-    first = runs[0]
+    test = [run.test for run in runs if run.test is not None]
+    first, seconds = runs[0], _seconds(runs)
     levels = zip(*(_pairs(run.graphs) for run in runs), strict=True)
-    return Line(
+    return SummaryRow(
         variant=name,
         seeds=len(runs),
-        dev=dev,
-        dev_deviation=dev_deviation,
-        test=test,
-        test_deviation=test_deviation,
-        p_value=_p_value(runs, reference) if reference and tests else None,
+        dev=_over_seeds([run.dev for run in runs]),
+        test=_over_seeds(test),
+        p_value=_p_value(runs, reference) if reference and test else None,
         graphs=[tuple(np.mean(level, 0).tolist()) for level in levels],
         parameters=first.parameters,
-        epoch_seconds=float(np.median([run.epoch_seconds for run in runs])),
+        epoch_seconds=seconds,
+        time_ratio=None if not base else seconds / base,
         chosen=", ".join(study.tuned(name, first.point)),
     )
 
 
-def _over_seeds(shares: Sequence[float]) -> tuple[float, float | None]:
-    values = 100 * np.array(shares)
-    several = len(values) > 1
-    return float(values.mean()), float(values.std(ddof=1)) if several else None
+def _seconds(runs: Sequence[Record]) -> float:
+    return float(np.median([run.epoch_seconds for run in runs])) if runs else 0.0
+
+
+def _over_seeds(metrics: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    """Return each metric that all seeds have."""
+    shared = [
+        name for name in (metrics or [{}])[0] if all(name in own for own in metrics)
+    ]
+    return {name: _spread([own[name] for own in metrics]) for name in shared}
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Spread(float(np.mean(values)), deviation)
 
 
 def _pairs(graphs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
@@ -179,29 +173,177 @@ def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float | Non
         return None
     if len({run.tested for run in (*own, *other)}) > 1:
         raise DataError(
-            f"{runs[0].variant} and {reference[0].variant} were tested on other texts "
-            "and cannot be compared"
+            f"{runs[0].variant} and {reference[0].variant} were tested on different "
+            "texts and cannot be compared"
         )
     first, second = (np.stack([run.answers() for run in of]) for of in (own, other))
     return paired_p_value(first, second)
 
 
-def markdown(study: Study, lines: Sequence[Line]) -> str:
-    """Return a Markdown table, and what its columns mean."""
-    table = markdown_table(COLUMNS, [line.cells() for line in lines])
-    return f"{table}\n\n{LEGEND.format(reference=study.compared_with)}\n"
+class Column(NamedTuple):
+    """A column of the table of a study."""
+
+    name: str
+    meaning: str
+    cells: Sequence[str]
+
+
+def columns(study: Study, rows: Sequence[SummaryRow]) -> list[Column]:
+    """Return the columns of a study's table that are not empty."""
+    candidates = [
+        Column("variant", "", [row.variant for row in rows]),
+        Column("seeds", "", [str(row.seeds) for row in rows]),
+        *_metric_columns(rows),
+        Column(
+            "p",
+            f"p-value of the difference in test accuracy to {study.compared_with}, "
+            "paired by test example (exact permutation test, the seeds that both have)",
+            [p_value_text(row.p_value) for row in rows],
+        ),
+        Column(
+            "context",
+            "how much an edge into a word depends on the word it comes from (0 is "
+            "self-attention)",
+            [", ".join(f"{context:.2f}" for context, _ in row.graphs) for row in rows],
+        ),
+        Column(
+            "λ₂",
+            "second largest absolute eigenvalue of the graph (0 is self-attention)",
+            [", ".join(f"{value:.2f}" for _, value in row.graphs) for row in rows],
+        ),
+        Column("parameters", "", [f"{row.parameters:,}" for row in rows]),
+        Column(
+            "s/epoch",
+            "seconds of training per epoch, without evaluation",
+            [f"{row.epoch_seconds:.1f}" for row in rows],
+        ),
+        Column(
+            "time",
+            f"relative to {study.speed_reference}",
+            [_ratio(row.time_ratio) for row in rows],
+        ),
+        Column(
+            "chosen",
+            "grid point, chosen by dev accuracy with seed 0",
+            [row.chosen for row in rows],
+        ),
+    ]
+    return [column for column in candidates if any(column.cells)]
+
+
+def _metric_columns(rows: Sequence[SummaryRow]) -> list[Column]:
+    """Return accuracies, then the other metrics on test data, or on dev without."""
+    part = "test" if any(row.test for row in rows) else "dev"
+    others = dict.fromkeys(name for row in rows for name in getattr(row, part))
+    others.pop(ACCURACY, None)
+    shown = [("dev", ACCURACY), ("test", ACCURACY), *((part, name) for name in others)]
+    columns = []
+    for part, name in shown:
+        metric = METRICS.get(name)
+        unit = " in percent" if metric is not None and metric.in_percent else ""
+        columns.append(
+            Column(
+                part if name == ACCURACY else f"{part} {metric_title(name)}",
+                f"{metric_title(name)}{unit}, mean ± standard deviation over the seeds",
+                [spread_text(name, getattr(row, part).get(name)) for row in rows],
+            )
+        )
+    return columns
+
+
+def spread_text(metric: str, spread: Spread | None) -> str:
+    """Return mean and deviation of a metric as text; nothing for None."""
+    if spread is None:
+        return ""
+    known = METRICS.get(metric)
+    scale, digits = (100, 1) if known is not None and known.in_percent else (1, 3)
+    return " ± ".join(
+        f"{scale * value:.{digits}f}" for value in spread if value is not None
+    )
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def markdown(study: Study, rows: Sequence[SummaryRow]) -> str:
+    """Return a Markdown table and a legend of its columns."""
+    shown = columns(study, rows)
+    cells = list(zip(*(column.cells for column in shown), strict=True))
+    table = markdown_table([column.name for column in shown], cells)
+    meanings: dict[str, list[str]] = {}
+    for column in shown:
+        if column.meaning:
+            meanings.setdefault(column.meaning, []).append(column.name)
+    legend = "; ".join(
+        f"{' and '.join(names)}: {meaning}" for meaning, names in meanings.items()
+    )
+    return f"{table}\n\n{legend}.\n"
 
 
 def csv_rows(records: Sequence[Record]) -> list[list[str]]:
-    """Return a row for each run, with what it takes to get its numbers again."""
-    names = [
-        *("variant", "point", "seed", "dev", "test", "epochs", "best_epoch"),
-        *("parameters", "epoch_seconds", "commit", "data", "command"),
-    ]
+    """Return a row for each run, with everything needed to get its results again."""
+    run = ("variant", "point", "seed")
+    results = ("epochs", "best_epoch", "parameters", "epoch_seconds")
+    origin = ("commit", "data", "command")
     graph = ("context_dependence", "second_eigenvalue")
-    rows = [[*names, *graph]]
+    names = dict.fromkeys(name for record in records for name in record.dev)
+    parts = [(part, name) for part in ("dev", "test") for name in names]
+    metrics = [f"{part}_{name}" for part, name in parts]
+    rows = [[*run, *metrics, *results, *origin, *graph]]
     for record in records:
-        measured = [[f"{level[name]:.4f}" for level in record.graphs] for name in graph]
-        own = [str(getattr(record, name)) for name in names]
-        rows.append([*own, *(" ".join(values) for values in measured)])
+        values = [(getattr(record, part) or {}).get(name, "") for part, name in parts]
+        levels = [[f"{level[name]:.4f}" for level in record.graphs] for name in graph]
+        rows.append(
+            [
+                *(str(getattr(record, name)) for name in run),
+                *map(str, values),
+                *(str(getattr(record, name)) for name in (*results, *origin)),
+                *(" ".join(each) for each in levels),
+            ]
+        )
     return rows
+
+
+def write_report(
+    study: Study, records: Sequence[Record], folder: Path, name: str = "study"
+) -> list[SummaryRow]:
+    """Write NAME.md, NAME.json, NAME.png and runs.csv; return the rows of the table."""
+    rows = summarise(study, records)
+    table = [_json(row) for row in rows]
+    write_whole(folder / f"{name}.md", markdown(study, rows).encode())
+    write_whole(folder / f"{name}.json", json.dumps(table, indent=2).encode())
+    write_whole(folder / f"{name}.png", picture(rows))
+    write_whole(folder / "runs.csv", csv_bytes(csv_rows(records)))
+    return rows
+
+
+def _json(row: SummaryRow) -> dict[str, Any]:
+    parts = {
+        part: {key: spread._asdict() for key, spread in metrics.items()}
+        for part, metrics in (("dev", row.dev), ("test", row.test))
+    }
+    return {**asdict(row), **parts}
+
+
+def picture(rows: Sequence[SummaryRow]) -> bytes:
+    """Draw the accuracies with their deviations, on dev without test data; as PNG."""
+    from matplotlib.figure import Figure  # seconds
+
+    part = "test" if all(row.test for row in rows) else "dev"
+    spreads = [getattr(row, part)[ACCURACY] for row in rows][::-1]
+    figure = Figure(figsize=(7, 0.5 * len(rows) + 1.2), layout="constrained")
+    axis = figure.subplots()
+    axis.errorbar(
+        [100 * spread.mean for spread in spreads],
+        [row.variant for row in rows][::-1],
+        xerr=[100 * (spread.deviation or 0.0) for spread in spreads],
+        fmt="o",
+        capsize=4,
+    )
+    axis.set(xlabel=f"{part} accuracy in percent (bars: standard deviation over seeds)")
+    axis.margins(y=0.15)
+    axis.grid(axis="x", alpha=0.3)
+    content = BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()

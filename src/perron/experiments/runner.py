@@ -1,13 +1,15 @@
-"""Run what a study asks for; several processes may do so at once."""
+"""Runs of a study, resumable and shared by several processes."""
 
-import re
+import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from perron.errors import DataError, PerronError, SettingsError
+from perron.errors import PerronError, SettingsError, differences
 from perron.experiments.records import (
     RECORD,
     Record,
@@ -17,56 +19,86 @@ from perron.experiments.records import (
     write_record,
     write_records,
 )
-from perron.experiments.study import Study
-from perron.files import Busy, locked, make_folder
-from perron.text.datasets import source_files
+from perron.experiments.study import Study, Trial, aggregator_study, all_trials
+from perron.files import Busy, locked, make_folder, write_whole
 from perron.training.callbacks import Watcher
+from perron.training.prepare import Prepared
 from perron.training.recipe import Recipe, read_recipe, recipe_table
-from perron.training.run import train
+from perron.training.run import make_accelerator, train
 
 RECORDS = "records.jsonl"
+RECIPE = "recipe.toml"  # in the folder of a comparison, the settings that runs share
 WAIT_SECONDS = 2.0
 
-
-@dataclass(frozen=True)
-class Trial:
-    """One run of a study."""
-
-    study: Study
-    variant: str
-    point: int
-    seed: int
-
-    @property
-    def command(self) -> str:
-        """What does this run alone."""
-        settings = self.study.overrides(self.variant, self.point, self.seed)
-        words = ["perron", "train", self.study.recipe]
-        words += [word for setting in settings for word in ("--set", setting)]
-        return shlex.join(words)
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder."""
-        name = re.sub(r"[^\w.=-]+", "-", self.variant)
-        return f"{name}-point{self.point}-seed{self.seed}"
-
-    def recipe(self) -> Recipe:
-        """Return its settings."""
-        settings = self.study.overrides(self.variant, self.point, self.seed)
-        where = f"{self.study.title}, {self.variant}"
-        return read_recipe(recipe_table(self.study.recipe), settings, where)
-
-    def data_bytes(self, root: Path | None) -> int | None:
-        """Return the size of all files of its data; None if they are not there."""
-        try:
-            files = source_files(self.recipe().data, root)
-        except DataError:
-            return None
-        return sum(path.stat().st_size for path in files) or None
+Shared = TypeVar("Shared")
 
 
 OnTrial = Callable[[Trial, int, int], Sequence[Watcher]]
+OnPrepared = Callable[[Prepared], None]
+
+
+def compare(
+    recipe: Recipe,
+    aggregators: Sequence[str],
+    seeds: int,
+    folder: Path,
+    *,
+    title: str = "Aggregators",
+    root: Path | None = None,
+    on_trial: OnTrial | None = None,
+) -> tuple[Study, list[Record]]:
+    """Train aggregators with several seeds; return the study and its records.
+
+    Aggregators take turns within a seed, so that their times can be compared. The
+    folder gets the recipe that they share, as recipe.toml.
+
+    Args:
+        recipe: Settings that all runs share.
+        aggregators: Names, with options where needed, see `aggregator_study`.
+        seeds: Number of seeds.
+        folder: Folder of the study.
+        title: Title of the study.
+        root: Folder of the datasets.
+        on_trial: See `run_study`.
+    """
+    model = recipe.model.model_copy(update={"sentence_aggregator": None})
+    shared = recipe.model_copy(update={"model": model})
+    file = folder / RECIPE
+    study = aggregator_study(shared, str(file), aggregators, seeds, title)
+    if _is_main():
+        _keep_recipe(shared, file)
+    _broadcast(None)  # the file is there before others read it
+    try:
+        records = run_study(
+            study, folder, root=root, on_trial=on_trial, on_prepared=_check_test
+        )
+    except PerronError:
+        if _is_main() and not find_records(study, folder):
+            file.unlink()  # it would refuse other settings, and there is no run yet
+        raise
+    return study, records
+
+
+def _keep_recipe(recipe: Recipe, file: Path) -> None:
+    """Write the recipe; one that is there must be the same."""
+    if file.exists():
+        before = read_recipe(recipe_table(str(file)), where=str(file))
+        changed = differences(
+            before.model_dump(mode="json"), recipe.model_dump(mode="json")
+        )
+        if changed:
+            raise SettingsError(
+                f"{file.parent} holds runs with other settings: {'; '.join(changed)}. "
+                "Choose another folder with --out."
+            )
+        return
+    make_folder(file.parent)
+    write_whole(file, recipe.to_toml().encode())
+
+
+def _check_test(prepared: Prepared) -> None:
+    if prepared.test is None:
+        raise SettingsError("compare needs test data, got none. Name it or split some.")
 
 
 def run_study(
@@ -75,34 +107,159 @@ def run_study(
     *,
     root: Path | None = None,
     on_trial: OnTrial | None = None,
+    on_prepared: OnPrepared | None = None,
 ) -> list[Record]:
-    """Return the records of all runs; those that are there are not run again.
+    """Run all runs of a study that are not done yet; return all records.
 
-    A run that was stopped goes on. What another process is running is left to it and
-    waited for. The folder's records.jsonl stands for runs whose folders are gone.
+    A stopped run is resumed. A run that another process is doing is left to it and
+    waited for. The folder's records.jsonl replaces runs whose folders are gone. Under
+    ``torchrun`` or ``accelerate launch`` all processes do each run together.
 
     Args:
-        study: what to run.
-        folder: holds a folder for each run, and records.jsonl.
-        root: folder of the datasets.
-        on_trial: told which run begins, how many are done and how many there are; gives
-            its watchers.
+        study: Runs to do.
+        folder: Folder of the study, with a folder for each run and records.jsonl.
+        root: Folder of the datasets.
+        on_trial: Called before each run with the run, the number of runs that are done
+            and the number of all runs. Returns the callbacks of the run.
+        on_prepared: Called with the data of each run before its first step. May raise
+            to refuse them.
     """
-    _check(study)  # a mistake is told before hours have passed
+    _check(study)  # report a mistake before hours have passed
     make_folder(folder)
     _check_data(study, find_records(study, folder), folder, root)
-    while todo := missing_trials(study, done := find_records(study, folder)):
-        _write(study, done, folder)  # so that they can be kept as they come
-        count = len(_own(study, done))
-        if not _run_first_free(todo, count, folder, root, on_trial):
-            time.sleep(WAIT_SECONDS)
-    return _write(study, done, folder)
+    while True:
+        with ExitStack() as claim:
+            done: dict[str, Record] = {}
+            todo: list[Trial] = []
+            trial = None
+            if _is_main():
+                done = find_records(study, folder)
+                todo = missing_trials(study, done)
+                _write(study, done, folder)  # so that they can be kept as they come
+                trial = _claim_first_free(todo, folder, claim)
+            is_over, trial = _broadcast((not todo, trial))
+            if is_over:
+                return _broadcast(_own(study, done))
+            if trial is None:
+                time.sleep(WAIT_SECONDS)
+                continue
+            watchers: Sequence[Watcher] = ()
+            if on_trial is not None and _is_main():
+                watchers = on_trial(trial, len(_own(study, done)), study.runs)
+            _run(trial, folder, root, watchers, on_prepared)
+
+
+def _is_main() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _broadcast(value: Shared) -> Shared:
+    """Return the main process's value, in every process of a distributed launch."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return value
+    from accelerate.utils import broadcast_object_list
+
+    make_accelerator("fp32")  # joins the processes
+    values = [value]
+    broadcast_object_list(values)
+    return values[0]
+
+
+def _claim_first_free(
+    todo: Sequence[Trial], folder: Path, claim: ExitStack
+) -> Trial | None:
+    """Lock the first run that no other process is doing; return it, if any."""
+    for trial in todo:
+        try:
+            done = _claim(trial, folder, claim)
+        except Busy:
+            continue
+        if done is None:
+            return trial
+        claim.close()  # another process has finished it meanwhile
+    return None
+
+
+def _claim(trial: Trial, folder: Path, claim: ExitStack) -> Record | None:
+    """Lock a run; return its record if it is done.
+
+    Raises:
+        Busy: Another process is doing it.
+    """
+    source_version()  # of the code that runs now, whatever is committed meanwhile
+    place = trial.place(folder)
+    make_folder(place)
+    claim.enter_context(locked(place, ".trial.lock"))
+    for record in _records_in(place / RECORD, trial.study, folder):
+        if record.command == trial.command:
+            return record
+        raise PerronError(
+            f"{place} holds another run, {record.command}. Choose another folder with "
+            "--out, or remove it."
+        )
+    return None
+
+
+def _run(
+    trial: Trial,
+    folder: Path,
+    root: Path | None,
+    watchers: Sequence[Watcher],
+    on_prepared: OnPrepared | None = None,
+) -> Record:
+    """Do or resume a run that is claimed; return its record."""
+    place = trial.place(folder)
+    result = train(
+        trial.recipe(),
+        place,
+        root=root,
+        resume=True,
+        watchers=watchers,
+        on_prepared=on_prepared,
+    )
+    record = record_of(
+        result,
+        place,
+        trial.command,
+        trial.variant,
+        trial.point,
+        trial.data_bytes(root),
+    )
+    if _is_main():
+        write_record(place, record)
+    return record
+
+
+def run_trial(
+    trial: Trial,
+    folder: Path,
+    *,
+    root: Path | None = None,
+    watchers: Callable[[], Sequence[Watcher]] = tuple,
+) -> Record:
+    """Do or resume one run, unless it is done; return its record.
+
+    Args:
+        trial: The run.
+        folder: Folder of the study.
+        root: Folder of the datasets.
+        watchers: Returns the callbacks of the run. Called when the run begins.
+
+    Raises:
+        Busy: Another process is doing it.
+    """
+    with ExitStack() as claim:
+        record = _claim(trial, folder, claim)
+        if record is None:
+            return _run(trial, folder, root, watchers())
+        _refuse_other_data(trial, record, folder, root)
+        return record
 
 
 def _check(study: Study) -> None:
     """Raise if a run has bad settings, or two variants would share a folder."""
     owners: dict[str, str] = {}
-    for trial in _all_trials(study):
+    for trial in all_trials(study):
         trial.recipe()
         other = owners.setdefault(trial.folder, trial.variant)
         if other != trial.variant:
@@ -116,7 +273,7 @@ def _check_data(
     study: Study, done: Mapping[str, Record], folder: Path, root: Path | None
 ) -> None:
     """Raise if a run that is done was trained on other files than there are now."""
-    for trial in _all_trials(study):
+    for trial in all_trials(study):
         if trial.command in done:
             _refuse_other_data(trial, done[trial.command], folder, root)
 
@@ -133,23 +290,22 @@ def _refuse_other_data(
         )
 
 
-def _write(study: Study, done: Mapping[str, Record], folder: Path) -> list[Record]:
-    """Write all records, and return the study's own.
+def _write(study: Study, done: Mapping[str, Record], folder: Path) -> None:
+    """Write all records, those of the study first.
 
-    Others are kept: those of seeds or variants that this time were not asked for.
+    The others belong to seeds or variants that were asked for at another time.
     """
     own = _own(study, done)
     mine = {record.command for record in own}
     others = [record for record in done.values() if record.command not in mine]
     write_records(folder / RECORDS, [*own, *others])
-    return own
 
 
 def _own(study: Study, done: Mapping[str, Record]) -> list[Record]:
     """Return the records of the study's runs, in its order.
 
-    A run is known by its command: what its variant is called, and which point of the
-    grid it is, may have changed since.
+    A run is identified by its command: the name of its variant and the number of its
+    grid point may have changed since.
     """
     return [
         replace(done[trial.command], variant=trial.variant, point=trial.point)
@@ -165,12 +321,33 @@ def done_records(study: Study, folder: Path) -> list[Record]:
 
 def find_records(study: Study, folder: Path) -> dict[str, Record]:
     """Return all records in the folder by their commands, also of other settings."""
-    found = {record.command: record for record in read_records(folder / RECORDS)}
-    for trial in _all_trials(study):
-        for record in read_records(folder / trial.folder / RECORD):
+    found = {
+        record.command: record
+        for record in _records_in(folder / RECORDS, study, folder)
+    }
+    for trial in all_trials(study):
+        for record in _records_in(trial.place(folder) / RECORD, study, folder):
             if record.command == trial.command:
                 found[record.command] = record
     return found
+
+
+def _records_in(path: Path, study: Study, folder: Path) -> list[Record]:
+    """Read records; commands with a recipe in the folder name it where it is now.
+
+    A folder with its own recipe can so be moved, or be named by another path.
+    """
+    records = read_records(path)
+    recipe = Path(study.recipe)
+    if recipe != folder / RECIPE:
+        return records
+    moved = []
+    for record in records:
+        words = shlex.split(record.command)
+        if Path(words[2]).name == RECIPE:
+            words[2] = study.recipe
+        moved.append(replace(record, command=shlex.join(words)))
+    return moved
 
 
 def wanted_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
@@ -203,89 +380,5 @@ def best_point(study: Study, variant: str, done: Mapping[str, Record]) -> int | 
     ]
     if any(record is None for record in found):
         return None
-    dev = [record.dev for record in found if record is not None]
+    dev = [record.dev["accuracy"] for record in found if record is not None]
     return dev.index(max(dev))  # of equals the first
-
-
-def _all_trials(study: Study) -> Iterator[Trial]:
-    for name in study.variants:
-        for point in range(len(study.grid)):
-            for seed in range(study.seeds_of(name)):
-                yield Trial(study, name, point, seed)
-
-
-def _run_first_free(
-    todo: Sequence[Trial],
-    done: int,
-    folder: Path,
-    root: Path | None,
-    on_trial: OnTrial | None,
-) -> bool:
-    """Do the first run that no other process is doing; return if there was one."""
-    for trial in todo:
-        watchers = _Told(on_trial, trial, done, trial.study.runs)
-        try:
-            run_trial(trial, folder, root=root, watchers=watchers)
-        except Busy:
-            continue
-        return True
-    return False
-
-
-def run_trial(
-    trial: Trial,
-    folder: Path,
-    *,
-    root: Path | None = None,
-    watchers: Callable[[], Sequence[Watcher]] = tuple,
-) -> Record:
-    """Do one run, or go on with it, unless it is done; return its record.
-
-    Args:
-        trial: the run.
-        folder: of the study.
-        root: folder of the datasets.
-        watchers: asked for when the run begins.
-
-    Raises:
-        Busy: another process is doing it.
-    """
-    place = folder / trial.folder
-    make_folder(place)
-    with locked(place, ".trial.lock"):
-        for record in read_records(place / RECORD):
-            if record.command == trial.command:
-                _refuse_other_data(trial, record, folder, root)
-                return record
-            raise PerronError(
-                f"{place}: holds another run, {record.command}. Choose another folder "
-                "with --out, or remove it"
-            )
-        recipe = trial.recipe()
-        source_version()  # of the code that runs now, whatever is committed meanwhile
-        result = train(recipe, place, root=root, resume=True, watchers=watchers())
-        record = record_of(
-            result,
-            place,
-            trial.command,
-            trial.variant,
-            trial.point,
-            trial.data_bytes(root),
-        )
-        write_record(place, record)
-        return record
-
-
-@dataclass(frozen=True)
-class _Told:
-    """Says that a run begins, when it does."""
-
-    on_trial: OnTrial | None
-    trial: Trial
-    done: int
-    known: int
-
-    def __call__(self) -> Sequence[Watcher]:
-        if self.on_trial is None:
-            return ()
-        return self.on_trial(self.trial, self.done, self.known)

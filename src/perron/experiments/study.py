@@ -1,14 +1,21 @@
-"""A study: variants of a recipe, tuned alike and run with several seeds."""
+"""Studies: variants of a recipe, tuned with equal effort and run with several seeds."""
 
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from perron.errors import SettingsError
+from perron.errors import DataError, SettingsError
 from perron.files import read_toml
 from perron.models.config import Count, Settings, what_is_wrong
+from perron.pooling import AGGREGATORS
+from perron.registry import options_of
+from perron.text.datasets import source_files
+from perron.training.recipe import SETTINGS, Recipe, read_recipe, recipe_table
 
 Overrides = tuple[str, ...]  # "training.seed=3", as for --set
 
@@ -34,14 +41,17 @@ class Study(Settings):
     grid: Annotated[tuple[Overrides, ...], Field(min_length=1)] = ((),)
     seeds: Count = 3
     reference: str | None = None  # what the others are tested against; else the first
+    speed_reference: str | None = None  # the variant that times are relative to
     variants: Annotated[dict[str, Variant], Field(min_length=1)]
     # What whoever runs it sets, on top of the grid; what a variant sets stays.
     asked: Overrides = ()
 
     @model_validator(mode="after")
-    def _reference_is_there(self) -> "Study":
-        if self.reference is not None and self.reference not in self.variants:
-            raise ValueError(f"reference: there is no variant {self.reference!r}")
+    def _references_are_variants(self) -> "Study":
+        for key in ("reference", "speed_reference"):
+            name = getattr(self, key)
+            if name is not None and name not in self.variants:
+                raise ValueError(f"{key}: there is no variant {name!r}")
         return self
 
     @property
@@ -80,6 +90,62 @@ class Study(Settings):
         return [settings[place] for place in sorted(last.values())]
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One run of a study."""
+
+    study: Study
+    variant: str
+    point: int
+    seed: int
+
+    @property
+    def command(self) -> str:
+        """The command that does this run alone."""
+        settings = self.study.overrides(self.variant, self.point, self.seed)
+        words = ["perron", "train", self.study.recipe]
+        words += [word for setting in settings for word in ("--set", setting)]
+        return shlex.join(words)
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        name = re.sub(r"[^\w.=-]+", "-", self.variant)
+        return f"{name}-point{self.point}-seed{self.seed}"
+
+    def place(self, folder: Path) -> Path:
+        """Return its folder in the folder of the study.
+
+        That is the folder of an earlier version of ``perron compare``, if there is one.
+        """
+        earlier = folder / f"{re.sub('[:=,]', '-', self.variant)}-{self.seed}"
+        own = folder / self.folder
+        is_earlier = not own.exists() and (earlier / SETTINGS).exists()
+        return earlier if self.point == 0 and is_earlier else own
+
+    def recipe(self) -> Recipe:
+        """Return its settings."""
+        settings = self.study.overrides(self.variant, self.point, self.seed)
+        where = f"{self.study.title}, {self.variant}"
+        return read_recipe(recipe_table(self.study.recipe), settings, where)
+
+    def data_bytes(self, root: Path | None) -> int | None:
+        """Return the size of all files of its data; None if they are not there."""
+        try:
+            files = source_files(self.recipe().data, root)
+        except DataError:
+            return None
+        return sum(path.stat().st_size for path in files) or None
+
+
+def all_trials(study: Study) -> Iterator[Trial]:
+    """Yield every run that a study may come to, whichever grid points are chosen."""
+    for name in study.variants:
+        for point in range(len(study.grid)):
+            for seed in range(study.seeds_of(name)):
+                yield Trial(study, name, point, seed)
+
+
 def _key(setting: str) -> str:
     return setting.partition("=")[0]
 
@@ -113,6 +179,52 @@ def read_study(
             for key, variant in study.variants.items()
         }
     return study.model_copy(update=update)
+
+
+def aggregator_study(
+    recipe: Recipe, file: str, aggregators: Sequence[str], seeds: int, title: str
+) -> Study:
+    """Return a study that compares aggregators, with one variant for each.
+
+    The others are tested against centrality, or the first aggregator without it, and
+    times are relative to self-attention.
+
+    Args:
+        recipe: Settings that the variants share.
+        file: Path of the recipe, for the commands of the runs.
+        aggregators: Names, with options where needed:
+            ``dynamic-routing:reverse=true,capsules=4``.
+        seeds: Number of seeds.
+        title: Title of the table.
+    """
+    variants = {name: Variant(set=_overrides(recipe, name)) for name in aggregators}
+    return Study(
+        title=title,
+        recipe=file,
+        seeds=seeds,
+        reference="centrality" if "centrality" in variants else None,
+        speed_reference="self-attention" if "self-attention" in variants else None,
+        variants=variants,
+    )
+
+
+def _overrides(recipe: Recipe, aggregator: str) -> Overrides:
+    """Return the settings that change the aggregator of a recipe.
+
+    The recipe's own aggregator keeps its options. Another one takes over ``hidden``, so
+    that both have about as many parameters.
+    """
+    name, _, text = aggregator.partition(":")
+    options = tuple(
+        f"model.aggregator.{option}" for option in text.split(",") if option
+    )
+    own = recipe.model.aggregator
+    if name == own.name:
+        return options
+    hidden = getattr(own, "hidden", None)
+    if hidden is not None and "hidden" in options_of(AGGREGATORS[name]):
+        options = (f"model.aggregator.hidden={hidden}", *options)
+    return (f"model.aggregator={name}", *options)
 
 
 def _check_effect(study: Study, setting: str) -> None:

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
-from perron.errors import SettingsError
+from perron.errors import SettingsError, differences
 from perron.files import locked, make_folder, remove_parts, write_whole
 from perron.migrations import migrate, stamp
 from perron.model_card import Score, model_card
@@ -176,23 +176,11 @@ def _settle(recipe: Recipe, folder: Path) -> None:
 
 def _check_settings(recipe: Recipe, folder: Path) -> None:
     before = read_settings(folder).model_dump(mode="json")
-    if differing := _differences(before, recipe.model_dump(mode="json")):
+    if differing := differences(before, recipe.model_dump(mode="json")):
         raise SettingsError(
             f"{folder}: cannot go on with other settings than it began with: "
             f"{'; '.join(differing)}. Choose another folder with --out"
         )
-
-
-def _differences(before: object, now: object, key: str = "") -> list[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        return [
-            line
-            for name in before | now
-            for line in _differences(
-                before.get(name), now.get(name), f"{key}.{name}" if key else str(name)
-            )
-        ]
-    return [] if before == now else [f"{key} was {before!r}, is {now!r}"]
 
 
 def _finish(

@@ -1,3 +1,5 @@
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.stats import permutation_test
@@ -17,7 +19,23 @@ def test_equal_answers_do_not_differ():
 def test_a_few_examples_by_hand():
     # Six examples, all better: of 2**6 exchanges two are as extreme, one each side.
     first, second = np.ones((1, 6), bool), np.zeros((1, 6), bool)
-    assert paired_p_value(first, second) == pytest.approx(2 / 64, abs=0.006)
+    assert paired_p_value(first, second) == pytest.approx(2 / 64)
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 7, 10])
+def test_it_counts_all_exchanges(count, seeds):
+    first, second = answers(0.7, count, seeds), answers(0.4, count, seeds, seed=1)
+    difference = first.sum(0) - second.sum(0)
+    signs = np.array(list(product((-1, 1), repeat=count)))
+    extreme = np.abs(signs @ difference) >= abs(difference.sum())
+    assert paired_p_value(first, second) == pytest.approx(extreme.mean(), abs=1e-12)
+
+
+def test_many_examples_take_no_time_and_stay_in_range():
+    first, second = np.ones((5, 100_000), bool), answers(0.5, 100_000, 5)
+    assert 0 <= paired_p_value(first, second) < 1e-9
+    assert paired_p_value(first, first) == 1.0
 
 
 def test_it_agrees_with_scipy():
@@ -35,9 +53,7 @@ def test_it_agrees_with_scipy():
 
 def test_under_the_null_small_values_are_rare():
     values = [
-        paired_p_value(
-            answers(0.7, 80, seed=2 * k), answers(0.7, 80, seed=2 * k + 1), 199
-        )
+        paired_p_value(answers(0.7, 80, seed=2 * k), answers(0.7, 80, seed=2 * k + 1))
         for k in range(200)
     ]
     assert np.mean(np.array(values) <= 0.1) < 0.16
