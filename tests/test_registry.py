@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -16,6 +18,7 @@ from torch import nn
 
 from perron import Aggregator, CentralityPool, Connectivity, project, weighted_sum
 from perron.errors import SettingsError
+from perron.layers import ENCODERS
 from perron.models import ModelConfig, ModelSettings, build_model, load_model
 from perron.models.config import read_aggregator
 from perron.pooling import AGGREGATORS, CONNECTIVITIES
@@ -454,3 +457,25 @@ class TestAggregators:
 
         with pytest.raises(TypeError, match=mentions("Own", "reset_parameters")):
             Own().reset_parameters()
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.mark.parametrize(
+    ("row", "names"),
+    [
+        ("| `model.encoder` |", {*ENCODERS, "hf:NAME"}),
+        ("| `model.aggregator` |", set(AGGREGATORS)),
+    ],
+)
+def test_the_guide_to_training_names_every_component(row, names):
+    lines = (DOCS / "training.md").read_text().splitlines()
+    (line,) = (line.removeprefix(row) for line in lines if line.startswith(row))
+    assert set(re.findall(r"`([\w:-]+)`", line)) == names
+
+
+def test_the_guide_to_choosing_names_every_connectivity():
+    text = (DOCS / "choosing.md").read_text()
+    section = text.split("\n## Connectivity\n")[1].split("\n## ")[0]
+    assert set(re.findall(r'^- `"(\w+)"`', section, re.M)) == set(CONNECTIVITIES)

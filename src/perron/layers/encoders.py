@@ -22,6 +22,7 @@ from perron.layers.lstm import OneWayLSTM
 from perron.registry import Registry
 
 ENCODERS: Registry[type["Encoder"]] = Registry("encoder")
+"""The encoders by their names in recipes."""
 
 
 class Encoder(nn.Module, ABC):

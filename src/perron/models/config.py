@@ -32,12 +32,22 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class HuggingFaceSettings(Settings):
-    """`HuggingFaceEncoder`; ``encoder = "hf:NAME"`` stands for it."""
+    """Settings of a pretrained encoder; ``encoder = "hf:NAME"`` stands for them.
+
+    They say which model to load. Its configuration, which `HuggingFaceEncoder` is built
+    from, is in `PretrainedConfig`.
+
+    Attributes:
+        name: ``"hf"``.
+        model: A folder, a name on the hub, or ``package:NAME``.
+        freeze: Leave the model as it is while training, its embedding included.
+        marks: Pool the special tokens around a text too, such as ``[CLS]``.
+    """
 
     name: Literal["hf"] = "hf"
-    model: str  # a folder, a name on the hub, or package:NAME
-    freeze: bool = False  # its vectors of subwords too
-    marks: bool = False  # pool the marks around a text too, such as [CLS]
+    model: str
+    freeze: bool = False
+    marks: bool = False
 
 
 def named(value: Any) -> Any:

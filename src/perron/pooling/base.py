@@ -38,6 +38,7 @@ class Pooled(NamedTuple):
 
 
 AGGREGATORS: Registry[type["Aggregator"]] = Registry("aggregator")
+"""The aggregators by their names in recipes."""
 
 
 class Aggregator(nn.Module, ABC):

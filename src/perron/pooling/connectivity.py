@@ -19,6 +19,7 @@ from perron.registry import Registry, options_of
 
 Activation = Literal["tanh", "relu"]
 CONNECTIVITIES: Registry[type["Connectivity"]] = Registry("connectivity")
+"""The connectivity functions by their names."""
 
 _WEAK = 0.01  # what is left of an edge that is dropped
 
