@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import pytest
 import torch
 from perron_tests.errors import mentions
-from perron_tests.models import LABELS
+from perron_tests.models import LABELS, built_in
 from pydantic import Field, ValidationError
 from torch import nn
 
@@ -465,8 +465,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 @pytest.mark.parametrize(
     ("row", "names"),
     [
-        ("| `model.encoder` |", {*ENCODERS, "hf:NAME"}),
-        ("| `model.aggregator` |", set(AGGREGATORS)),
+        ("| `model.encoder` |", built_in(ENCODERS) | {"hf:NAME"}),
+        ("| `model.aggregator` |", built_in(AGGREGATORS)),
     ],
 )
 def test_the_guide_to_training_names_every_component(row, names):
@@ -478,4 +478,4 @@ def test_the_guide_to_training_names_every_component(row, names):
 def test_the_guide_to_choosing_names_every_connectivity():
     text = (DOCS / "choosing.md").read_text()
     section = text.split("\n## Connectivity\n")[1].split("\n## ")[0]
-    assert set(re.findall(r'^- `"(\w+)"`', section, re.M)) == set(CONNECTIVITIES)
+    assert set(re.findall(r'^- `"(\w+)"`', section, re.M)) == built_in(CONNECTIVITIES)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from perron.arguments import Device, check_at_least, check_choice, check_share
+from perron.kernels.pair_scores_torch import ACTIVATIONS
 from perron.pooling.base import Aggregator, Pooled, project_both, weighted_sum
 from perron.pooling.connectivity import (
     Activation,
@@ -18,7 +19,7 @@ from perron.pooling.connectivity import (
     mask_scores,
     weaken_some,
 )
-from perron.pooling.pair_scores import ACTIVATIONS, column_softmax
+from perron.pooling.pair_scores import column_softmax
 from perron.pooling.words import Words
 from perron.registry import options_of
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perron.arguments import Device, check_choice
+from perron.kernels.pair_scores_torch import ACTIVATIONS
 from perron.pooling.base import project, project_both, reset_children
-from perron.pooling.pair_scores import ACTIVATIONS, pair_scores
+from perron.pooling.pair_scores import pair_scores
 from perron.pooling.words import Words
 from perron.registry import Registry, options_of
 

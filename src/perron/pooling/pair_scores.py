@@ -14,9 +14,6 @@ from torch import Tensor
 from torch.autograd import Function
 
 from perron.kernels import Kernels, is_eager, select, select_for_graph
-from perron.kernels.pair_scores_torch import ACTIVATIONS
-
-__all__ = ["ACTIVATIONS", "column_softmax", "pair_scores"]
 
 
 def pair_scores(

@@ -1,5 +1,7 @@
 """Models with a handful of weights, and texts for them, flat and padded."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -37,6 +39,15 @@ AGGREGATORS = {
 }
 VOCABULARY = 12
 LABELS = ("bad", "fair", "good")
+
+
+def built_in(registry: Mapping[str, type]) -> set[str]:
+    """Return the names of components that are not those of a test's plugin."""
+    return {
+        name
+        for name, component in registry.items()
+        if component.__module__.startswith("perron.")
+    }
 
 
 def small_config(
