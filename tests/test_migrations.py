@@ -25,7 +25,10 @@ KINDS = get_args(Kind)
 MODEL = {"settings": {"kind": "text", "aggregator": {"name": "max"}}, "vocabulary": 9}
 VERSION_1 = {
     "model": ({"format": "perron-1", "model": MODEL}, {"model": MODEL}),
-    "settings": ({"data": {"format": "csv"}}, {"data": {"format": "csv"}}),
+    "settings": (
+        {"data": {"format": "csv"}},
+        {"data": {"format": "csv", "stratify": False}},
+    ),
     "checkpoint": (
         {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
         {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
@@ -89,6 +92,13 @@ def test_version_1_becomes_the_newest(kind):
     before = copy.deepcopy(old)
     assert migrate(kind, old) == new
     assert old == before  # the argument is left alone
+
+
+@pytest.mark.parametrize(
+    "data", [{"format": "csv", "dev": "dev.csv"}, {"format": "imdb-25k"}]
+)
+def test_what_version_1_did_not_split_has_no_other_split(data):
+    assert migrate("settings", {"data": data}) == {"data": data}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,7 +21,7 @@ from perron.errors import DataError, PerronError, SettingsError
 from perron.experiments.records import source_version
 from perron.pooling import GraphCentralityPool, MeanPool
 from perron.tables import markdown_table
-from perron.text.datasets import find_file
+from perron.text.formats import find_file
 from perron.training.pretrained import package_folder
 
 if TYPE_CHECKING:

@@ -1,7 +1,10 @@
 """User-facing errors. Commands print them without a traceback."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+
+_KEPT_PROBLEMS = 5
 
 
 class PerronError(Exception):
@@ -38,3 +41,28 @@ def differences(before: object, now: object, key: str = "") -> list[str]:
             )
         ]
     return [] if before == now else [f"{key} was {before!r}, is {now!r}"]
+
+
+class BadRows:
+    """What happens to rows that cannot be used: an error, or skipped and counted.
+
+    Attributes:
+        skipped: Number of bad rows of each file.
+        dropped: Number of rows of each file that were left out for their label.
+        problems: The first few messages, to show to the user.
+    """
+
+    def __init__(self, skip: bool = False) -> None:
+        self.skip = skip
+        self.skipped: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.problems: list[str] = []
+
+    def report(self, path: str | Path, line: int | None, problem: str) -> None:
+        """Raise a DataError or, if bad rows are skipped, count the row."""
+        if not self.skip:
+            advice = "Fix the file, or leave such rows out with --skip-bad."
+            raise DataError(f"{problem}. {advice}", path, line)
+        self.skipped[str(path)] += 1
+        if len(self.problems) < _KEPT_PROBLEMS:
+            self.problems.append(str(DataError(problem, path, line)))

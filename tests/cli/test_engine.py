@@ -23,7 +23,6 @@ def corpus(tmp_path):
         (["--workers=2"], ["--workers", "--engine ray"]),
         (["--piece-rows=2"], ["--piece-rows", "--engine ray"]),
         (["--address=auto"], ["--address", "--engine ray"]),
-        (["--prefix=p_"], ["--prefix", "--engine ray"]),
         (["--engine=dask"], ["--engine dask", "ray"]),
         (["--engine=ray"], ["--file", "Parquet"]),
         (["--engine=ray", "--file=-"], ["--file", "Parquet"]),
@@ -36,6 +35,7 @@ def corpus(tmp_path):
             ["--engine=ray", "--file=x", "--data-format=csv"],
             ["--data-format csv", "--engine ray", "Parquet"],
         ),
+        (["--engine=ray", "--file=x", "--encoding=cp1252"], ["--encoding"]),
         (["--engine=ray", "--file=x"], ["--out", "folder"]),
     ],
 )

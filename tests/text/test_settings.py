@@ -3,7 +3,8 @@ from perron_tests.errors import assert_mentions, mentions, problem_of
 from pydantic import ValidationError
 
 from perron.errors import SettingsError
-from perron.text.settings import DataSettings, format_of
+from perron.text.formats import format_of
+from perron.text.settings import DataSettings
 
 
 @pytest.mark.parametrize(
@@ -111,5 +112,5 @@ def test_the_extension_tells_the_format(name, format):
 
 @pytest.mark.parametrize("name", ["a", "a.xlsx", "a.parquet.gz"])
 def test_an_extension_that_says_nothing_is_refused_with_advice(name):
-    with pytest.raises(SettingsError, match=mentions(name, "format", "sst", "snli")):
+    with pytest.raises(SettingsError, match=mentions(name, "--data-format", "sst", "snli")):
         format_of(name)

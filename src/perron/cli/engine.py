@@ -58,12 +58,6 @@ class EngineOptions:
             rich_help_panel=_PANEL,
         ),
     ] = None
-    prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="Prefix of the names of new columns.", rich_help_panel=_PANEL
-        ),
-    ] = None
 
     def is_asked_for(self) -> bool:
         """Return if there is an engine; without, refuse the options for one."""
@@ -71,7 +65,7 @@ class EngineOptions:
             raise SettingsError(f"--engine {self.engine}: there is ray")
         if self.engine is not None:
             return True
-        for name in ("workers", "address", "piece_rows", "prefix"):
+        for name in ("workers", "address", "piece_rows"):
             if getattr(self, name) is not None:
                 option = name.replace("_", "-")
                 raise SettingsError(f"--{option}: is for --engine ray")
@@ -94,6 +88,10 @@ class CorpusJob:
         if corpus.file in (None, "-"):
             raise SettingsError(
                 "--engine ray needs --file, a Parquet file or a folder of them"
+            )
+        if corpus.encoding is not None:
+            raise SettingsError(
+                "--encoding is for text files: --engine ray reads Parquet"
             )
         for option in ("data_format", "format"):
             if getattr(corpus, option) not in (None, "parquet"):
@@ -127,7 +125,7 @@ class CorpusJob:
             self.corpus.text or "text",
             self.text_pair,
             tokenised=self.corpus.tokenised,
-            prefix=options.prefix or "",
+            prefix=self.corpus.prefix,
         )
         # Ray tells on standard output what it does about workers that died.
         with (

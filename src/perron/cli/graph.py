@@ -16,23 +16,19 @@ from perron.errors import SettingsError
 from perron.files import write_whole
 
 if TYPE_CHECKING:
-    from perron.cli.io import Source
+    from perron.cli.io import TextSource
     from perron.explain import Explanation
     from perron.pipeline import Pipeline
 
     Rows = Sequence[Sequence[Explanation]]  # of each text, by each model
 
-FORMATS = ("terminal", "html", "svg", "png", "json", "graphml")
-
-_BY_SUFFIX = {
-    ".txt": "terminal",
-    ".html": "html",
-    ".htm": "html",
-    ".svg": "svg",
-    ".png": "png",
-    ".json": "json",
-    ".jsonl": "json",
-    ".graphml": "graphml",
+FORMATS = {
+    "terminal": (".txt",),
+    "html": (".html", ".htm"),
+    "svg": (".svg",),
+    "png": (".png",),
+    "json": (".json", ".jsonl"),
+    "graphml": (".graphml",),
 }
 _ONE = ("svg", "png", "graphml")  # hold one record
 _EVERY_HEAD = ("html", "json")
@@ -41,19 +37,9 @@ _WIDTH = 100  # of a file for people, in characters
 
 def check_output(format: str | None, out: Path | None, head: int | None) -> str:
     """Return the format; refuse what does not go together."""
-    from perron.cli.io import refuse_dash
+    from perron.cli.outputs import output_format
 
-    refuse_dash(out)
-    chosen = format or (
-        "terminal" if out is None else _BY_SUFFIX.get(out.suffix.lower())
-    )
-    if chosen is None:
-        raise SettingsError(
-            f"--out {out}: its name does not tell the format; say --format "
-            f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-        )
-    if chosen not in FORMATS:
-        raise SettingsError(f"--format {chosen}: is one of {', '.join(FORMATS)}")
+    chosen = output_format(format, out, FORMATS, "terminal")
     if out is not None and out.is_dir():
         raise SettingsError(f"--out {out}: is a folder; name a file in it")
     if chosen == "png" and out is None:
@@ -166,7 +152,8 @@ def graph(
 
         perron graph runs/demo --file new.csv --text review --out graphs.html
     """
-    from perron.cli.io import Source, as_format
+    from perron.cli.io import TextSource
+    from perron.pipeline import pair_mismatch
 
     chosen = check_output(format, options.out, head)
     models = _load([options.model, *(with_ or ())], options.tokenised)
@@ -174,42 +161,38 @@ def graph(
     typed = list(options.texts or ())
     if pair is not None:
         if not is_pair:
-            raise SettingsError(f"--pair: {options.model} is for single texts")
+            fix = "Leave out --pair."
+            raise SettingsError(pair_mismatch(False, fix, str(options.model)))
         if len(typed) != 1:
             raise SettingsError("--pair: goes with one text")
         typed.append(pair)
-    source = Source(
-        typed,
-        options.file,
-        options.text,
-        text_pair,
-        is_pair,
-        as_format(options.data_format),
-    )
+    source = TextSource(options, text_pair, is_pair, typed)
     rows = _explained(source, models, limit, options.skip_bad)
     write(rows, chosen, options.out, head)
 
 
 def _load(folders: Sequence[Path], tokenised: bool) -> list["Pipeline"]:
-    from perron.cli.io import reading
     from perron.pipeline import load_all
 
-    models = [reading(loaded, tokenised) for loaded in load_all(folders)]
+    models = load_all(folders)
+    if tokenised:
+        models = [loaded.pretokenized() for loaded in models]
     pairs = [loaded.word_ids.kind == "pair" for loaded in models]
     if len(set(pairs)) > 1:
         raise SettingsError(
-            f"{folders[pairs.index(True)]} is for pairs, but "
-            f"{folders[pairs.index(False)]} is for single texts: no text is for both"
+            f"models must all take pairs, or all single texts, got "
+            f"{folders[pairs.index(True)]} for pairs and "
+            f"{folders[pairs.index(False)]} for single texts."
         )
     return models
 
 
 def _explained(
-    source: "Source", models: Sequence["Pipeline"], limit: int, skip_bad: bool
+    source: "TextSource", models: Sequence["Pipeline"], limit: int, skip_bad: bool
 ) -> list[list["Explanation"]]:
     """Return a row for each text, with a record for each model."""
     from perron.cli.io import say_skipped
-    from perron.text.formats.rows import BadRows
+    from perron.errors import BadRows
 
     bad = BadRows(skip_bad)
     found = list(islice(source.rows(bad), limit + 1))
@@ -219,6 +202,5 @@ def _explained(
     if len(found) > limit:
         say(f"only the first {limit} texts; --limit takes more")
     return [
-        [model.explain(text, pair if source.is_pair else None) for model in models]
-        for text, pair in found[:limit]
+        [model.explain(row.text, row.pair) for model in models] for row in found[:limit]
     ]

@@ -1,119 +1,170 @@
-"""Texts in and rows out, as streams."""
+"""Texts from the command line, standard input and files, as streams."""
 
-import csv
-import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, NamedTuple, cast
 
+import pyarrow as pa
 from rich.progress import TextColumn, TimeElapsedColumn
 
 from perron.cli.console import progress_bar, say
-from perron.errors import DataError, SettingsError
-from perron.files import replaceable, take_name
-from perron.pipeline import Pipeline, load
+from perron.cli.options import CorpusOptions, TextOptions
+from perron.cli.outputs import Record, open_writer
+from perron.errors import BadRows, SettingsError
+from perron.integrations.corpora.mapper import check_new_columns
+from perron.pipeline import pair_mismatch
 from perron.text.datasets import read_texts
-from perron.text.formats import Columns
-from perron.text.formats.rows import BadRows
-from perron.text.settings import Format, format_of
+from perron.text.formats import (
+    Columns,
+    DataFile,
+    Lines,
+    Row,
+    check_encoding,
+    format_named,
+    format_of,
+    text_problem,
+)
 
-CHUNK = 1024  # texts that are read, worked on and written together
+CHUNK = 1024  # texts that are read, computed and written together
 
 
 class Inputs(NamedTuple):
-    """Some texts, and the second texts of pairs."""
+    """Some texts, the second texts of pairs, and the columns of their file."""
 
     texts: list[str]
     pairs: list[str] | None
+    columns: list[Record]
 
     def shown(self) -> list[str]:
-        """Return what a person needs to tell them apart."""
+        """Return the texts as they are shown to the user."""
         if self.pairs is None:
             return self.texts
         return [" | ".join(pair) for pair in zip(self.texts, self.pairs, strict=True)]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where texts come from, as it was typed."""
+class TextSource:
+    """Where texts come from.
 
-    texts: Sequence[str]
-    file: str | None
-    text: str | None
+    Attributes:
+        options: Options of the command.
+        text_pair: Column of the second text.
+        is_pair: Whether texts come in pairs.
+        typed: Texts as arguments of the command.
+    """
+
+    options: TextOptions
     text_pair: str | None
     is_pair: bool
-    data_format: Format | None = None
+    typed: Sequence[str] = ()
 
     def chunks(self, bad: BadRows) -> Iterator[Inputs]:
-        """Yield the texts, never all of them at once."""
-        rows = iter(self.rows(bad))
+        """Yield the texts, never all of them at once, with the columns of the file."""
+        rows = iter(self.rows(bad, keep_columns=True))
         while some := list(islice(rows, CHUNK)):
-            texts = [text for text, _ in some]
-            yield Inputs(texts, [pair for _, pair in some] if self.is_pair else None)
-
-    def rows(self, bad: BadRows) -> Iterable[tuple[str, str]]:
-        """Return the texts one by one, each with its second text or an empty one."""
-        if self.texts and self.file is not None:
-            raise SettingsError("give texts or --file, not both")
-        if self.texts:
-            return self._typed()
-        if self.file is None and sys.stdin.isatty():
-            raise SettingsError("give texts, or --file FILE, or standard input")
-        if self.file in (None, "-"):
-            return self._standard_input(bad)
-        return self._from_file(str(self.file), bad)
-
-    def _typed(self) -> Iterable[tuple[str, str]]:
-        for text in self.texts:
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise SettingsError(f"{text!r}: is no UTF-8") from error
-        if not self.is_pair:
-            return [(text, "") for text in self.texts]
-        if len(self.texts) % 2:
-            raise SettingsError("this model is for pairs: give texts two by two")
-        return list(zip(self.texts[::2], self.texts[1::2], strict=True))
-
-    def _standard_input(self, bad: BadRows) -> Iterator[tuple[str, str]]:
-        """Yield a text for each line; the texts of a pair are parted by a tab."""
-        if self.text or self.text_pair or self.data_format not in (None, "lines"):
-            raise SettingsError(
-                "standard input has a text a line: --text, --text-pair and "
-                "--data-format are for --file FILE"
+            yield Inputs(
+                [row.text for row in some],
+                [row.pair or "" for row in some] if self.is_pair else None,
+                [self._columns(row) for row in some],
             )
-        for number, raw in enumerate(sys.stdin.buffer, start=1):
-            try:
-                line = raw.decode().rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                bad.report("-", number, f"is no UTF-8 ({error})")
-                continue
-            first, tab, second = line.partition("\t")
-            if not self.is_pair:
-                yield line, ""
-            elif tab:
-                yield first, second
-            else:
-                problem = "this model is for pairs: a tab between their texts"
-                bad.report("-", number, problem)
 
-    def _from_file(self, file: str, bad: BadRows) -> Iterator[tuple[str, str]]:
-        format = self.data_format or format_of(file)
-        pair = self.text_pair or ("text_pair" if self.is_pair else None)
-        if not self.is_pair and self.text_pair is not None:
-            raise SettingsError("--text-pair: this model is for single texts")
-        columns = Columns(text=self.text or "text", pair=pair, label=None)
-        for row in read_texts(Path(file), format, columns, bad):
-            if self.is_pair and row.pair is None:
+    def _columns(self, row: Row) -> Record:
+        if row.columns is not None:
+            return row.columns
+        pair = {"text_pair": row.pair} if self.is_pair else {}
+        return {"text": row.text, **pair}
+
+    def rows(self, bad: BadRows, keep_columns: bool = False) -> Iterable[Row]:
+        """Return the texts one by one.
+
+        Args:
+            bad: Policy for rows that cannot be read.
+            keep_columns: Keep all columns of a file.
+        """
+        file = self.options.file
+        if self.typed and file is not None:
+            raise SettingsError("give texts or --file, not both")
+        if self.typed:
+            return self._typed()
+        if file is None and sys.stdin.isatty():
+            raise SettingsError("give texts, or --file FILE, or standard input")
+        if file in (None, "-"):
+            return self._standard_input(bad)
+        return self._from_file(str(file), bad, keep_columns)
+
+    def schema(self) -> pa.Schema | None:
+        """Return the types of the file's columns, if it has types."""
+        file = self.options.file
+        if self.typed or file in (None, "-"):
+            return None
+        format = format_named(self.options.data_format or format_of(str(file)))
+        return format.schema(format.open(DataFile(str(file))))
+
+    def _typed(self) -> Iterator[Row]:
+        rows = [Row(place, text, None) for place, text in enumerate(self.typed, 1)]
+        for row in rows:
+            if problem := text_problem(row):
                 raise SettingsError(
-                    f"{file}: this model is for pairs, and {format} has single texts"
+                    f"text must be Unicode, got {row.text!r}: {problem}."
                 )
-            yield row.text, row.pair or ""
+        if not self.is_pair:
+            yield from rows
+            return
+        if len(rows) % 2:
+            fix = "Give texts two by two."
+            raise SettingsError(pair_mismatch(takes_pairs=True, fix=fix))
+        for first, second in zip(rows[::2], rows[1::2], strict=True):
+            yield first._replace(pair=second.text)
+
+    def _standard_input(self, bad: BadRows) -> Iterator[Row]:
+        """Yield a text for each line; a tab separates the texts of a pair."""
+        options = self.options
+        if options.text or self.text_pair or options.data_format not in (None, "lines"):
+            raise SettingsError(
+                "--text, --text-pair and --data-format need --file FILE; standard "
+                "input has one text per line."
+            )
+        encoding = check_encoding(options.encoding or "utf-8")
+        stream = cast(BufferedIOBase, sys.stdin.buffer)
+        lines = Lines(stream, "-", encoding)
+        for line in lines:
+            problem = lines.problem
+            first, tab, second = line.partition("\t")
+            row = Row(lines.count, line, None)
+            if self.is_pair:
+                row = Row(lines.count, first, None, second)
+                if not tab:
+                    fix = "Put a tab between the texts of a pair."
+                    problem = problem or pair_mismatch(takes_pairs=True, fix=fix)
+            problem = problem or text_problem(row)
+            if problem is None:
+                yield row
+            else:
+                bad.report("-", row.line, problem)
+
+    def _from_file(self, file: str, bad: BadRows, keep_columns: bool) -> Iterator[Row]:
+        options = self.options
+        if not self.is_pair and self.text_pair is not None:
+            fix = "Leave out --text-pair."
+            raise SettingsError(pair_mismatch(takes_pairs=False, fix=fix))
+        pair = self.text_pair or ("text_pair" if self.is_pair else None)
+        columns = Columns(text=options.text or "text", pair=pair, label=None)
+        for row in read_texts(
+            Path(file),
+            options.data_format,
+            columns,
+            bad,
+            options.encoding or "utf-8",
+            keep_columns,
+        ):
+            if self.is_pair and row.pair is None:
+                fix = f"{file} must be in a format with two columns of texts."
+                raise SettingsError(pair_mismatch(takes_pairs=True, fix=fix))
+            yield row
 
 
 def counted(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
@@ -126,186 +177,41 @@ def counted(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
             bar.update(task, advance=len(chunk.texts))
 
 
-FORMATS = ("jsonl", "csv", "parquet")
-Row = Mapping[str, Any]
-
-_BY_SUFFIX = {
-    ".jsonl": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
-
-
-@runtime_checkable
-class TextSink(Protocol):
-    """What text can be written to."""
-
-    def write(self, text: str, /) -> object:
-        """Take some text."""
-
-    def flush(self) -> object:
-        """Pass on what was taken."""
-
-
-@runtime_checkable
-class Writer(Protocol):
-    """Writes rows that all have the same columns."""
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Write some rows."""
-
-
-class JsonLines:
-    """An object a line."""
-
-    def __init__(self, file: TextSink) -> None:
-        self._file = file
-
-    def write(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        self._file.flush()
-
-
-class Csv:
-    """Columns by name; what a row nests gets a column for each part."""
-
-    def __init__(self, file: TextSink) -> None:
-        self._writer = csv.writer(file)
-        self._begun = False
-
-    def write(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            flat = _flattened(row)
-            if not self._begun:
-                self._writer.writerow(flat)
-                self._begun = True
-            self._writer.writerow(flat.values())
-
-
-class Parquet:
-    """A file that is read by column; needs a name, as it cannot be a stream."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer: Any = None
-
-    def write(self, rows: Sequence[Row]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        table = pa.Table.from_pylist([dict(row) for row in rows])
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, table.schema)
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        """Finish the file; without a row it has no columns, but is a Parquet file."""
-        if self._writer is None:
-            self.write([])
-        self._writer.close()
-
-
-def _flattened(row: Row) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in row.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{key}.{name}": part for name, part in value.items()}
-        elif isinstance(value, list):
-            flat |= {f"{key}.{place}": part for place, part in enumerate(value)}
-        else:
-            flat[key] = value
-    return flat
-
-
-def refuse_dash(out: Path | None) -> None:
-    """Refuse what elsewhere means standard output, and here would be a file."""
-    if str(out) == "-":
-        raise SettingsError("--out -: for standard output, leave out --out")
-
-
-@contextmanager
-def writer(out: Path | None, format: str | None) -> Iterator[Writer]:
-    """Give a writer to a file, or to standard output.
-
-    A file is written under a temporary name and gets its own at the end: it is whole
-    or, if something went wrong, not there.
-    """
-    refuse_dash(out)
-    chosen = format or ("jsonl" if out is None else _BY_SUFFIX.get(out.suffix.lower()))
-    if chosen is None:
-        raise SettingsError(
-            f"--out {out}: its name does not tell the format; say --format jsonl, csv "
-            "or parquet"
-        )
-    if out is None:
-        if chosen == "parquet":
-            raise SettingsError("--format parquet: needs a file, --out FILE")
-        yield JsonLines(sys.stdout) if chosen == "jsonl" else Csv(sys.stdout)
-        sys.stdout.flush()
-        return
-    out = replaceable(out)
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    try:
-        if chosen == "parquet":
-            made = Parquet(part)
-            yield made
-            made.close()
-        else:
-            with part.open("w", encoding="utf-8", newline="") as file:
-                yield JsonLines(file) if chosen == "jsonl" else Csv(file)
-        take_name(part, out)
-    except OSError as error:
-        raise DataError(f"could not be written ({error.strerror})", out) from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def as_format(name: str | None) -> Format | None:
-    """Return the format of that name."""
-    if name is None or name in get_args(Format):
-        return name  # type: ignore[return-value]
-    raise SettingsError(
-        f"--data-format {name}: is one of {', '.join(get_args(Format))}"
-    )
-
-
-def load_for(model: Path, tokenised: bool) -> Pipeline:
-    """Load a model for texts as they are typed, or for tokenised ones."""
-    return reading(load(model), tokenised)
-
-
-def reading(loaded: Pipeline, tokenised: bool) -> Pipeline:
-    """Return the same model for texts as they are typed, or for tokenised ones."""
-    if not tokenised:
-        return loaded
-    word_ids = loaded.word_ids.reading(True, loaded.word_ids.sentence_mark)
-    return Pipeline(loaded.model, word_ids, loaded.name)
-
-
 def stream(
-    source: Source,
-    compute: Callable[[Inputs], Sequence[Row]],
+    source: TextSource,
+    compute: Callable[[Inputs], Mapping[str, Sequence[Any]]],
+    results: Sequence[pa.Field],
     verb: str,
-    out: Path | None,
-    format: str | None,
-    skip_bad: bool,
+    options: CorpusOptions,
 ) -> None:
-    """Read, compute and write; never more than some texts at a time."""
-    if format is not None and format not in FORMATS:
-        raise SettingsError(f"--format {format}: is one of {', '.join(FORMATS)}")
-    bad, count = BadRows(skip_bad), 0
-    with writer(out, format) as output:
+    """Read, compute and write, some texts at a time.
+
+    Args:
+        source: The texts.
+        compute: Returns the columns of the results by name.
+        results: Names and types of the results' columns.
+        verb: What is done, for the progress bar.
+        options: Options of the command.
+    """
+    bad, count = BadRows(options.skip_bad), 0
+    with open_writer(options.out, options.format, results, source.schema()) as output:
         for chunk in counted(source.chunks(bad), verb):
-            output.write(compute(chunk))
+            for row in chunk.columns:
+                check_new_columns(row, results)
+            new = compute(chunk)
+            output.write(
+                [
+                    {**own, **dict(zip(new, values, strict=True))}
+                    for own, *values in zip(chunk.columns, *new.values(), strict=True)
+                ]
+            )
             count += len(chunk.texts)
-    if out is not None:
-        say(f"{count:,} row{'s' * (count != 1)} in {out}")
+    if options.out is not None:
+        say(f"{count:,} row{'s' * (count != 1)} in {options.out}")
     say_skipped(bad)
 
 
 def say_skipped(bad: BadRows) -> None:
-    """Tell how many rows were left out, if any."""
+    """Print how many rows were left out, if any."""
     if count := bad.skipped.total():
         say(f"left out {count} bad row{'s' if count > 1 else ''}")

@@ -49,6 +49,14 @@ DataFormat = Annotated[
         rich_help_panel=_DATA,
     ),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        help="Encoding of the file, such as cp1252 or utf-16. Defaults to utf-8.",
+        rich_help_panel=_DATA,
+    ),
+]
 Tokenised = Annotated[
     bool,
     typer.Option(
@@ -99,6 +107,7 @@ class DataOptions:
         ),
     ] = None
     data_format: Annotated[DataFormat, NEEDS_DATA] = None
+    encoding: Annotated[Encoding, NEEDS_DATA] = None
     text: Annotated[Text, NEEDS_DATA] = None
     text_pair: Annotated[TextPair, NEEDS_DATA] = None
     label: Annotated[
@@ -208,6 +217,7 @@ class TextOptions:
     ] = None
     text: Text = None
     data_format: DataFormat = None
+    encoding: Encoding = None
     tokenised: Tokenised = False
     out: Annotated[
         Path | None, typer.Option(help="File to write. Defaults to standard output.")
@@ -220,8 +230,19 @@ class CorpusOptions(TextOptions):
     """Options of commands that write one row per text."""
 
     format: Annotated[
-        str | None, typer.Option("--format", help="jsonl, csv or parquet.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="jsonl, csv or parquet. Defaults to the one of --out's extension.",
+        ),
     ] = None
+    prefix: Annotated[
+        str,
+        typer.Option(
+            help="Prefix of the names of new columns, for files that have columns of "
+            "the same names."
+        ),
+    ] = ""
 
 
 def with_options(

@@ -11,17 +11,18 @@ def predict(
 ) -> None:
     """Classify texts: the label and the probability of each class.
 
-    Texts that are typed are answered for people, everything else as JSON lines, CSV or
-    Parquet. Files of any size: they are read and written piece by piece. Rows come in
-    the order of the file, with the text; its other columns are kept by --engine ray
-    alone. For a pair model, type texts two by two, or put a tab between them on
-    standard input.
+    Typed texts are answered for people, everything else as JSON lines, CSV or Parquet.
+    Files of any size: they are read and written piece by piece. Rows are in the order
+    of the file and have all of its columns, then label and probabilities. For a pair
+    model, type texts two by two, or put a tab between them on standard input.
 
     Examples:
 
         perron predict runs/demo "a gorgeous, witty film"
 
         perron predict runs/demo --file new.csv --text review --out labels.parquet
+
+        perron predict runs/demo --file test.csv --prefix predicted_ --out labels.csv
 
         cat texts.txt | perron predict runs/demo --format csv
 
@@ -31,47 +32,38 @@ def predict(
         CorpusJob("predict", corpus, text_pair).run(engine)
         return
 
-    from perron.cli.io import Inputs, Source, as_format, load_for, stream
-    from perron.text.formats.rows import BadRows
+    from perron.cli.io import Inputs, TextSource, stream
+    from perron.errors import BadRows
+    from perron.integrations.corpora.mapper import result_columns, result_fields
+    from perron.pipeline import load
 
-    loaded = load_for(corpus.model, corpus.tokenised)
-    is_pair = loaded.word_ids.kind == "pair"
-    source = Source(
-        corpus.texts or (),
-        corpus.file,
-        corpus.text,
-        text_pair,
-        is_pair,
-        as_format(corpus.data_format),
-    )
+    model = load(corpus.model)
+    if corpus.tokenised:
+        model = model.pretokenized()
+    is_pair = model.word_ids.kind == "pair"
+    source = TextSource(corpus, text_pair, is_pair, corpus.texts or ())
     if corpus.texts and corpus.format is None and corpus.out is None:
         for chunk in source.chunks(BadRows()):
-            probabilities = loaded.predict_proba(chunk.texts, chunk.pairs)
+            probabilities = model.predict_proba(chunk.texts, chunk.pairs)
             for shown, row in zip(chunk.shown(), probabilities, strict=True):
                 best = int(row.argmax())
                 share = f"{100 * row[best]:5.1f} %"
-                results.print(f"{loaded.labels[best]}  {share}  {shown}")
+                results.print(f"{model.labels[best]}  {share}  {shown}")
         return
 
-    def rows(chunk: Inputs) -> list[dict[str, object]]:
-        told: list[dict[str, object]] = [{"text": shown} for shown in chunk.texts]
-        for place, pair in enumerate(chunk.pairs or ()):
-            told[place]["text_pair"] = pair
-        probabilities = loaded.predict_proba(chunk.texts, chunk.pairs).tolist()
-        for row, shares in zip(told, probabilities, strict=True):
-            row["label"] = loaded.labels[shares.index(max(shares))]
-            row["probabilities"] = dict(zip(loaded.labels, shares, strict=True))
-        return told
+    def compute(chunk: Inputs) -> dict[str, list[object]]:
+        return result_columns(model, "predict", chunk.texts, chunk.pairs, corpus.prefix)
 
-    stream(source, rows, "predicting", corpus.out, corpus.format, corpus.skip_bad)
+    fields = result_fields("predict", model.labels, corpus.prefix)
+    stream(source, compute, fields, "predicting", corpus)
 
 
 @with_options(CorpusOptions, EngineOptions)
 def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
     """Turn texts into vectors: what the model pools, before its classifier.
 
-    Files of any size: they are read and written piece by piece. Rows come in the order
-    of the file, with the text; its other columns are kept by --engine ray alone.
+    Files of any size: they are read and written piece by piece. Rows are in the order
+    of the file and have all of its columns, then the vector.
 
     Examples:
 
@@ -85,23 +77,17 @@ def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
         CorpusJob("encode", corpus).run(engine)
         return
 
-    from perron.cli.io import Inputs, Source, as_format, load_for, stream
+    from perron.cli.io import Inputs, TextSource, stream
+    from perron.integrations.corpora.mapper import result_columns, result_fields
+    from perron.pipeline import load
 
-    loaded = load_for(corpus.model, corpus.tokenised)
+    model = load(corpus.model)
+    if corpus.tokenised:
+        model = model.pretokenized()
 
-    def rows(chunk: Inputs) -> list[dict[str, object]]:
-        vectors = loaded.encode(chunk.texts).tolist()
-        return [
-            {"text": shown, "vector": vector}
-            for shown, vector in zip(chunk.texts, vectors, strict=True)
-        ]
+    def compute(chunk: Inputs) -> dict[str, list[object]]:
+        return result_columns(model, "encode", chunk.texts, prefix=corpus.prefix)
 
-    source = Source(
-        corpus.texts or (),
-        corpus.file,
-        corpus.text,
-        None,
-        False,
-        as_format(corpus.data_format),
-    )
-    stream(source, rows, "encoding", corpus.out, corpus.format, corpus.skip_bad)
+    fields = result_fields("encode", model.labels, corpus.prefix)
+    source = TextSource(corpus, None, False, corpus.texts or ())
+    stream(source, compute, fields, "encoding", corpus)

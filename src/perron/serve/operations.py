@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from perron.pipeline import Pipeline
+from perron.pipeline import Pipeline, pair_mismatch
 from perron.serve import schemas
 from perron.serve.limits import Limits
 from perron.serve.responses import Refused, json_answer, json_text
@@ -163,10 +163,12 @@ def batch_size(pipeline: Pipeline) -> int:
 def _check_pairs(sent: TextRequest, pipeline: Pipeline) -> None:
     is_pair = pipeline.word_ids.kind == "pair"
     if is_pair and not sent.has_pairs():
-        message = f"{pipeline.name} is for pairs. Send the second texts too."
+        fix = "Send the second texts too."
+        message = pair_mismatch(True, fix, pipeline.name)
         raise Refused(422, "pairs_missing", message, sent.pair_field)
     if not is_pair and sent.has_pairs():
-        message = f"{pipeline.name} is for single texts. Leave out {sent.pair_field}."
+        fix = f"Leave out {sent.pair_field}."
+        message = pair_mismatch(False, fix, pipeline.name)
         raise Refused(422, "pairs_not_wanted", message, sent.pair_field)
 
 

