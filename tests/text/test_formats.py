@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from perron.errors import BadRows, DataError, SettingsError
 from perron.text.datasets import load_data, read_texts
-from perron.text.formats import DataFile, Format, Lines, Row, format_of, formats
+from perron.text.formats import DataFile, Format, Row, format_of, formats
+from perron.text.formats.base import Lines
 from perron.text.settings import DataSettings
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"

@@ -8,7 +8,8 @@ import pytest
 from perron_tests.errors import mentions
 
 from perron.errors import BadRows, DataError
-from perron.text.formats import DataFile, checked, format_named
+from perron.text.formats import DataFile, format_named
+from perron.text.formats.rows import checked
 from perron.text.settings import DataSettings
 
 PAIR = {"text": "a", "text_pair": "b"}

@@ -112,5 +112,7 @@ def test_the_extension_tells_the_format(name, format):
 
 @pytest.mark.parametrize("name", ["a", "a.xlsx", "a.parquet.gz"])
 def test_an_extension_that_says_nothing_is_refused_with_advice(name):
-    with pytest.raises(SettingsError, match=mentions(name, "--data-format", "sst", "snli")):
+    with pytest.raises(
+        SettingsError, match=mentions(name, "--data-format", "sst", "snli")
+    ):
         format_of(name)

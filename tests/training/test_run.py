@@ -35,7 +35,7 @@ AGGREGATORS = ["max", "mean", "self-attention", "intra-attention", "dynamic-rout
 
 @pytest.mark.parametrize("aggregator", ["centrality", *AGGREGATORS])
 def test_every_aggregator_learns(tmp_path, aggregator):
-    settings = recipe(tmp_path, "training.max_epochs=6", aggregator=aggregator)
+    settings = recipe(tmp_path, "training.max_epochs=10", aggregator=aggregator)
     result = train(settings, tmp_path / "run")
     assert result.dev["accuracy"] > 0.7
     assert result.aggregator == aggregator

@@ -18,16 +18,9 @@ from perron.errors import BadRows, SettingsError
 from perron.integrations.corpora.mapper import check_new_columns
 from perron.pipeline import pair_mismatch
 from perron.text.datasets import read_texts
-from perron.text.formats import (
-    Columns,
-    DataFile,
-    Lines,
-    Row,
-    check_encoding,
-    format_named,
-    format_of,
-    text_problem,
-)
+from perron.text.formats import Columns, DataFile, Row, format_named, format_of
+from perron.text.formats.base import Lines, check_encoding
+from perron.text.formats.rows import text_problem
 
 CHUNK = 1024  # texts that are read, computed and written together
 

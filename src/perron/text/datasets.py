@@ -19,12 +19,11 @@ from perron.text.formats import (
     DataFile,
     Format,
     Row,
-    check_encoding,
-    checked,
     format_named,
     format_of,
-    text_problem,
 )
+from perron.text.formats.base import check_encoding
+from perron.text.formats.rows import checked, text_problem
 from perron.text.settings import DataSettings
 from perron.text.splits import shuffled, split_at_random, split_by_class
 

@@ -5,14 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from perron.text.formats import (
-    Columns,
-    Format,
-    check_encoding,
-    format_named,
-    format_of,
-    formats,
-)
+from perron.text.formats import Columns, Format, format_named, format_of, formats
+from perron.text.formats.base import check_encoding
 
 _COLUMNS = ("text", "text_pair", "label")
 _FILES = ("train", "dev", "test", "split", "split_seed", "stratify")

@@ -21,7 +21,7 @@ from perron.integrations.corpora.parts import (
     part_name,
     state_of,
 )
-from perron.text.formats import Row, text_problem
+from perron.text.formats.rows import Row, text_problem
 
 BATCH = 8192  # rows in memory, and in a row group of a part
 MOST_DEATHS = 5  # workers that a piece may cost
