@@ -91,7 +91,7 @@ REFUSED = {
     "model.aggregator.rows=2": ["model.aggregator", "rows"],
     "model.kind=pair": ["model.kind", "'pair'", "data.text_pair"],
     "model.sentence_aggregator=max": ["sentence_aggregator", "kind", "'document'"],
-    "data.format=xml": ["data.format", "'sst'"],
+    "data.format=xml": ["data.format", "sst", "xml"],
     "training.seed": ["training.seed", "key=value"],
     ".seed=1": [".seed=1", "key=value"],
     "training.seed.more=1": ["seed"],

@@ -101,9 +101,7 @@ class TextSource:
         rows = [Row(place, text, None) for place, text in enumerate(self.typed, 1)]
         for row in rows:
             if problem := text_problem(row):
-                raise SettingsError(
-                    f"text must be Unicode, got {row.text!r}: {problem}."
-                )
+                raise SettingsError(f"text must be UTF-8, got {row.text!r}: {problem}.")
         if not self.is_pair:
             yield from rows
             return
