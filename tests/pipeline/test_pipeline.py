@@ -192,8 +192,8 @@ class TestRefusals:
         [
             ("text", (["a"], ["b"]), ["single texts", "pairs"]),
             ("document", (["a"], ["b"]), ["single texts", "pairs"]),
-            ("pair", (["a"],), ["pairs", "None"]),
-            ("pair", ("a",), ["pairs", "None"]),
+            ("pair", (["a"],), ["pairs", "single texts"]),
+            ("pair", ("a",), ["pairs", "single texts"]),
             ("text", ("a", "b"), ["pairs", "single texts"]),
             ("pair", (["a", "b"], ["a"]), ["pairs", "texts", 1, 2]),
             ("pair", (["a"], "b"), ["pairs", "list"]),
