@@ -1,10 +1,13 @@
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
 
 import pytest
 from perron_tests.errors import mentions
 
 from perron.errors import DataError
-from perron.files import make_folder, write_whole
+from perron.files import Busy, locked, make_folder, write_whole
 
 
 def names(folder):
@@ -110,3 +113,79 @@ def test_only_files_are_replaced(tmp_path):
     with pytest.raises(DataError, match=mentions(tmp_path / "pipe", "file")):
         write_whole(tmp_path / "pipe", b"new")
     assert (tmp_path / "pipe").is_fifo()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from perron.files import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def other_process(folder):
+    """Another process that holds the lock until its standard input is closed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "locked\n"
+        yield process
+
+
+def test_one_process_at_a_time_holds_a_folder(tmp_path):
+    with other_process(tmp_path) as process:
+        with pytest.raises(Busy, match="another process") as caught, locked(tmp_path):
+            pytest.fail("the lock is held twice")
+        assert caught.value.path == tmp_path
+        with locked(tmp_path, "of something else"):
+            pass
+        process.stdin.close()
+        assert process.wait(60) == 0
+        with locked(tmp_path):
+            pass
+
+
+def test_a_lock_ends_with_a_process_that_is_killed(tmp_path):
+    with other_process(tmp_path) as process:
+        process.kill()
+        process.wait(60)
+        with locked(tmp_path):
+            pass
+
+
+def test_a_lock_can_be_taken_again_after_an_error(tmp_path):
+    with pytest.raises(ValueError, match="inside"), locked(tmp_path):
+        raise ValueError("inside")
+    with locked(tmp_path), pytest.raises(Busy), locked(tmp_path):
+        pytest.fail("the lock is held twice in one process")
+
+
+def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real", target_is_directory=True)
+    with other_process(tmp_path / "link"), pytest.raises(Busy):  # noqa: SIM117
+        with locked(tmp_path / "real"):
+            pytest.fail("the lock is held twice")
+
+
+def test_a_lock_leaves_all_other_files_as_they_are(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / ".lock").write_text("of an earlier version")
+    with locked(tmp_path):
+        assert names(tmp_path) == [".lock", "a.txt"]
+    assert names(tmp_path) == [".lock", "a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "a"
+
+
+def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path):
+    with (
+        pytest.raises(DataError, match="missing: there is no such folder"),
+        locked(tmp_path / "missing"),
+    ):
+        pytest.fail("nothing was locked")

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and folders that one process has at a time."""
+"""Atomic file writes, folder locks and TOML files."""
 
 import hashlib
 import importlib.util
@@ -92,17 +92,30 @@ class Busy(DataError):
 
 @contextmanager
 def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
-    """Keep other processes out of a folder; the lock goes when its holder does."""
+    """Lock a folder against other processes, without waiting for them.
+
+    The operating system releases the lock when the process ends, even if it is killed.
+    The lock file stays: to remove it would let a third process lock another file of the
+    same name.
+
+    Args:
+        folder: An existing folder.
+        name: Name of the lock file in it.
+
+    Raises:
+        Busy: Another process holds the lock.
+    """
+    from filelock import FileLock, Timeout  # with asyncio, slow to import
+
+    if not folder.is_dir():  # filelock would make it
+        raise DataError("there is no such folder", folder)
     try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        yield
-        return
-    with (folder / name).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Busy("another process is at work in it", folder) from error
+        lock = FileLock(folder / name).acquire(timeout=0)
+    except Timeout as error:
+        raise Busy("another process is at work in it", folder) from error
+    except OSError as error:
+        raise DataError(f"cannot be locked ({error.strerror})", folder) from error
+    with lock:
         yield
 
 
