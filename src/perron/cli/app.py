@@ -9,12 +9,11 @@ import typer
 
 from perron import __version__
 from perron.cli.console import say_error
-from perron.cli.data import data_app
 from perron.cli.evaluate import evaluate
 from perron.cli.graph import graph
-from perron.cli.models import export, info
+from perron.cli.info import data_app, info
 from perron.cli.predict import encode, predict
-from perron.cli.serve import serve
+from perron.cli.serve import export, serve
 from perron.cli.study import compare, study
 from perron.cli.train import train
 from perron.errors import PerronError, SettingsError

@@ -1,4 +1,4 @@
-"""``perron serve``: models over HTTP."""
+"""``perron serve`` and ``perron export``: models for other programs."""
 
 import os
 from pathlib import Path
@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
-from perron.cli.console import say
-from perron.cli.options import with_options
+from perron.cli.console import results, say
+from perron.cli.options import Model, with_options
 from perron.errors import SettingsError
 from perron.serve.limits import Limits
+
+EXPORT_FORMATS = ("onnx", "torch-export")
 
 
 @with_options(Limits)
@@ -72,3 +74,63 @@ def serve(
         app = create_app(load_all(models), limits, key, threads)
         names = ", ".join(app.state.service.models)
         run(app, bound, lambda: say(f"serving {names} at {address_of(bound)}"))
+
+
+def export(
+    model: Model,
+    format: Annotated[
+        str, typer.Option("--format", help="onnx or torch-export.")
+    ] = "onnx",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder. Defaults to MODEL/onnx or MODEL/torch-export."),
+    ] = None,
+    opset: Annotated[
+        int | None,
+        typer.Option(help="Version of ONNX's operators, 18 to 23. Defaults to 20."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing export.")
+    ] = False,
+) -> None:
+    """Export a model to ONNX or torch.export, for any batch size and length.
+
+    The folder also has the tokenizer, and export.json, which says how to use it. The
+    export is run and compared with the model before it is saved.
+
+    Examples:
+
+        perron export runs/demo
+
+        perron export runs/demo --format torch-export --out exported
+    """
+    if format not in EXPORT_FORMATS:
+        raise SettingsError(
+            f"--format must be one of {', '.join(EXPORT_FORMATS)}, got {format}."
+        )
+    if opset is not None and format != "onnx":
+        raise SettingsError(f"--opset needs --format onnx, got --format {format}.")
+    try:
+        from perron.integrations import export as exporting
+    except ModuleNotFoundError as error:
+        raise SettingsError(str(error)) from error
+    from perron.pipeline import load
+
+    if opset is not None and opset not in exporting.OPSETS:
+        first, last = exporting.OPSETS[0], exporting.OPSETS[-1]
+        raise SettingsError(f"--opset must be from {first} to {last}, got {opset}.")
+    folder = model / format if out is None else out
+    pipeline = load(model)
+    exporting.check_folder(folder, force)
+    if format == "onnx":
+        made = exporting.export_onnx(
+            pipeline, folder, opset=opset or exporting.DEFAULT_OPSET, replace=force
+        )
+    else:
+        made = exporting.export_torch(pipeline, folder, replace=force)
+    for path in made.files:
+        results.print(f"{path}  {path.stat().st_size:,} bytes")
+    results.print(
+        "probabilities and weights differ from the model's by "
+        f"{made.difference:.1e} at most, on texts of random words"
+    )

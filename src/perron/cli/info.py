@@ -1,6 +1,8 @@
-"""``perron info`` and ``perron export``: describe and convert saved models."""
+"""``perron info`` and ``perron data``: the installation, models and datasets."""
 
+import json
 import os
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,11 +11,10 @@ import typer
 from rich.table import Table
 
 from perron import __version__
-from perron.cli.console import results
-from perron.cli.options import Model
-from perron.errors import SettingsError
+from perron.cli.console import results, say
+from perron.cli.options import DataOptions, Json, TrainOptions, with_options
+from perron.errors import DataError
 
-EXPORT_FORMATS = ("onnx", "torch-export")
 PACKAGES = ("torch", "numba", "tokenizers", "datasets", "accelerate", "safetensors")
 
 
@@ -125,61 +126,64 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def export(
-    model: Model,
-    format: Annotated[
-        str, typer.Option("--format", help="onnx or torch-export.")
-    ] = "onnx",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder. Defaults to MODEL/onnx or MODEL/torch-export."),
-    ] = None,
-    opset: Annotated[
-        int | None,
-        typer.Option(help="Version of ONNX's operators, 18 to 23. Defaults to 20."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing export.")
-    ] = False,
-) -> None:
-    """Export a model to ONNX or torch.export, for any batch size and length.
+data_app = typer.Typer(help="Look at datasets.", no_args_is_help=True)
 
-    The folder also has the tokenizer, and export.json, which says how to use it. The
-    export is run and compared with the model before it is saved.
+
+@data_app.command()
+@with_options(DataOptions)
+def stats(
+    options: DataOptions,
+    recipes: Annotated[
+        list[str] | None,
+        typer.Argument(help="Recipes; without, all of the paper that are found."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show sizes, classes, mean length and vocabulary: the paper's Table 1.
 
     Examples:
 
-        perron export runs/demo
+        perron data stats sst1 sst2 snli --data-dir ~/data
 
-        perron export runs/demo --format torch-export --out exported
+        perron data stats --data reviews.csv --text review --label stars
     """
-    if format not in EXPORT_FORMATS:
-        raise SettingsError(
-            f"--format must be one of {', '.join(EXPORT_FORMATS)}, got {format}."
-        )
-    if opset is not None and format != "onnx":
-        raise SettingsError(f"--opset needs --format onnx, got --format {format}.")
-    try:
-        from perron.integrations import export as exporting
-    except ModuleNotFoundError as error:
-        raise SettingsError(str(error)) from error
-    from perron.pipeline import load
+    from perron.cli.choose import choose_recipe
+    from perron.text.datasets import load_data
+    from perron.text.statistics import statistics
+    from perron.training import recipe_names
 
-    if opset is not None and opset not in exporting.OPSETS:
-        first, last = exporting.OPSETS[0], exporting.OPSETS[-1]
-        raise SettingsError(f"--opset must be from {first} to {last}, got {opset}.")
-    folder = model / format if out is None else out
-    pipeline = load(model)
-    exporting.check_folder(folder, force)
-    if format == "onnx":
-        made = exporting.export_onnx(
-            pipeline, folder, opset=opset or exporting.DEFAULT_OPSET, replace=force
+    wanted: list[str | None] = list(recipes or ())
+    if not wanted:
+        wanted = [None] if options.data else [n for n in recipe_names() if n != "demo"]
+    found = {}
+    for name in wanted:
+        recipe = choose_recipe(TrainOptions(recipe=name, **vars(options)))
+        try:
+            splits = load_data(recipe.data)
+        except DataError as error:
+            if recipes or options.data or error.line is not None:
+                raise
+            say(f"{name}: {error}")
+            continue
+        found[name or str(options.data)] = statistics(splits, recipe.data, "lower")
+    if as_json:
+        typer.echo(json.dumps({name: asdict(told) for name, told in found.items()}))
+        return
+    table = Table("data", "train", "dev", "test", "classes", "mean words", "vocabulary")
+    for name, told in found.items():
+        table.add_row(
+            name,
+            *(f"{size:,}" for size in told.sizes.values()),
+            str(len(told.labels)),
+            f"{told.mean_length:.1f}",
+            f"{told.vocabulary:,}",
         )
-    else:
-        made = exporting.export_torch(pipeline, folder, replace=force)
-    for path in made.files:
-        results.print(f"{path}  {path.stat().st_size:,} bytes")
-    results.print(
-        "probabilities and weights differ from the model's by "
-        f"{made.difference:.1e} at most, on texts of random words"
-    )
+    results.print(table)
+    for name, told in found.items():
+        shares = ", ".join(f"{label} {count:,}" for label, count in told.labels.items())
+        results.print(f"{name}: {shares}")
+        if told.skipped or told.dropped:
+            results.print(
+                f"{name}: left out {told.skipped} bad rows, {told.dropped} without a "
+                "label"
+            )
