@@ -16,8 +16,7 @@ from papers.gong2019.work import COMMAND, Piece, Work
 from perron.cli import options
 from perron.cli.app import run_app
 from perron.cli.console import results, say
-from perron.cli.study import tell_trial, vector_overrides
-from perron.cli.workers import share_work
+from perron.cli.study import share_work, tell_trial, vector_overrides
 from perron.errors import SettingsError
 from perron.files import make_folder
 

@@ -10,7 +10,7 @@ import tomli_w
 from perron_tests.errors import assert_mentions
 from perron_tests.training import TINY
 
-from perron.cli.workers import _without_workers
+from perron.cli.study import without_workers
 
 SETTINGS = [option.removeprefix("--set=") for option in TINY if "--set" in option]
 
@@ -89,10 +89,10 @@ def test_a_study_that_is_ended_ends_its_workers(study, tmp_path):
     assert not any(worker.is_running() for worker in workers)
 
 
-def test_workers_are_started_without_workers():
-    assert _without_workers(["study", "x", "--workers", "2", "--quiet"]) == [
+def test_workers_are_startedwithout_workers():
+    assert without_workers(["study", "x", "--workers", "2", "--quiet"]) == [
         "study",
         "x",
         "--quiet",
     ]
-    assert _without_workers(["--workers=2", "x"]) == ["x"]
+    assert without_workers(["--workers=2", "x"]) == ["x"]
