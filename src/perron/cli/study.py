@@ -225,6 +225,7 @@ def share_work(
 
 
 def without_workers(arguments: list[str]) -> list[str]:
+    """Return the arguments without --workers and its value."""
     kept = []
     skip = False
     for argument in arguments:
