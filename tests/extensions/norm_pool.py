@@ -1,0 +1,27 @@
+"""An aggregator of one's own: words with long states weigh more."""
+
+import torch
+
+from perron import Aggregator, Pooled, Words, weighted_sum
+
+
+class NormPool(Aggregator):
+    """Weight each word by the length of its state:  α = softmax_i ‖h_i‖ / T."""
+
+    recipe_name = "norm"
+
+    def __init__(self, dim: int, temperature: float = 1.0) -> None:
+        """Set up the pooling.
+
+        Args:
+            dim: Width of the states.
+            temperature: T. The larger, the more equal the weights.
+        """
+        super().__init__(dim)
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}.")
+        self.temperature = temperature
+
+    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+        norms = torch.linalg.vector_norm(words.states, dim=-1, keepdim=True)
+        return weighted_sum(words.softmax(norms / self.temperature), words)
