@@ -1,5 +1,6 @@
 import copy
 import json
+from dataclasses import dataclass, field
 from typing import get_args
 
 import pytest
@@ -15,6 +16,7 @@ from perron.migrations import (
     Rename,
     RenameOption,
     current,
+    from_table,
     migrate,
     stamp,
 )
@@ -29,6 +31,7 @@ VERSION_1 = {
         {"data": {"format": "csv"}},
         {"data": {"format": "csv", "stratify": False}},
     ),
+    "study": ({"title": "two poolings"}, {"title": "two poolings"}),
     "checkpoint": (
         {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
         {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
@@ -142,6 +145,40 @@ def test_a_model_must_say_that_it_is_one(table):
 def test_a_table_that_is_not_of_its_version_is_refused():
     with pytest.raises(DataError, match=mentions("file", "pickle", "format 1")):
         migrate("pickle", {"pipeline_": {"name": "no config"}}, "file")
+
+
+@pytest.mark.parametrize("table", [[], 3, None, "text"])
+def test_what_is_not_a_table_is_refused(table):
+    with pytest.raises(DataError, match=mentions("file", "record", repr(table))):
+        migrate("record", table, "file")
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+    tags: list[str] = field(default_factory=list)
+
+
+class TestFromTable:
+    def test_defaults_are_used(self):
+        assert from_table(Point, "metrics", {"x": 3}) == Point(3)
+        assert from_table(Point, "metrics", {"x": 3, "tags": ["a"]}).tags == ["a"]
+
+    @pytest.mark.parametrize(
+        ("table", "key"), [({"x": 1, "colour": 2}, "colour"), ({"y": 1}, "x")]
+    )
+    def test_keys_that_are_unknown_or_missing_are_named(self, table, key):
+        with pytest.raises(DataError, match=mentions("file", f"{key}: ")):
+            from_table(Point, "metrics", stamp("metrics", table), "file")
+
+    def test_older_versions_are_migrated_first(self, monkeypatch):
+        changes = (Rename("left", "x"), Drop("colour"))
+        monkeypatch.setattr(migrations, "STEPS", {1: {"metrics": changes}})
+        table = {"left": 3, "colour": "red"}
+        assert from_table(Point, "metrics", table) == Point(3)
+        with pytest.raises(DataError, match=mentions("colour")):
+            from_table(Point, "metrics", stamp("metrics", table))
 
 
 class TestSteps:

@@ -9,16 +9,18 @@ and thus of the newest version; a step drops the keys that only an older version
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from perron.errors import DataError
 
+T = TypeVar("T")
 Table = dict[str, Any]
 Kind = Literal[
     "model",  # config.json of a model
     "settings",  # settings.toml of a run, recipes
+    "study",  # the file of a study
     "checkpoint",  # header of checkpoint.safetensors
     "metrics",  # a line of metrics.jsonl
     "result",  # result.json
@@ -167,6 +169,7 @@ STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
     1: {
         "model": (),
         "settings": (_split_at_random,),
+        "study": (),
         "checkpoint": (),
         "metrics": (
             Rename("train_loss", "train_log_loss"),
@@ -201,9 +204,7 @@ def stamp(kind: Kind, table: Mapping[str, Any]) -> Table:
     return {VERSION: current(kind), **table}
 
 
-def migrate(
-    kind: Kind, table: Mapping[str, Any], where: str | Path | None = None
-) -> Table:
+def migrate(kind: Kind, table: object, where: str | Path | None = None) -> Table:
     """Return a table of any version in the newest one, without the version itself.
 
     Args:
@@ -212,8 +213,11 @@ def migrate(
         where: File that errors name.
 
     Raises:
-        DataError: The table is of a newer version, or not of the one that it says.
+        DataError: The table is of a newer version, or not of the one that it says, or
+            not a table.
     """
+    if not isinstance(table, Mapping):
+        raise DataError(f"{kind} must be a table of keys, got {table!r}", where)
     content = dict(table)
     version = _take_version(kind, content, where)
     newest = current(kind)
@@ -233,6 +237,34 @@ def migrate(
                 f"is not a valid {kind} of format {number} ({error!r})", where
             ) from error
     return content
+
+
+def from_table(
+    cls: type[T],
+    kind: Kind,
+    table: object,
+    where: str | Path | None = None,
+) -> T:
+    """Return an instance of a dataclass from a table of any version.
+
+    Args:
+        cls: Dataclass whose fields are the keys of the newest version.
+        kind: What the table is.
+        table: Plain data, as read from a file.
+        where: File that errors name.
+
+    Raises:
+        DataError: `migrate` refuses the table, or a key is unknown or missing.
+    """
+    content = migrate(kind, table, where)
+    known = fields(cls)  # type: ignore[arg-type]  # mypy has no type of dataclasses
+    if unknown := sorted(content.keys() - {field.name for field in known}):
+        raise DataError(f"{unknown[0]}: there is no such key", where)
+    for field in known:
+        has_default = (field.default, field.default_factory) != (MISSING, MISSING)
+        if field.name not in content and not has_default:
+            raise DataError(f"{field.name}: is missing", where)
+    return cls(**content)
 
 
 def _next(kind: Kind, table: Table, version: int) -> Table:

@@ -15,7 +15,7 @@ from jaxtyping import Bool
 import perron
 from perron.errors import DataError
 from perron.files import write_whole
-from perron.migrations import migrate, stamp
+from perron.migrations import from_table, stamp
 from perron.training.run import Result, read_predictions
 
 RECORD = "record.json"
@@ -140,11 +140,10 @@ def read_records(path: Path) -> list[Record]:
     records = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            records.append(Record(**migrate("record", json.loads(line))))
-        except (ValueError, TypeError) as error:  # not JSON, not UTF-8, other fields
-            raise DataError(
-                f"is not a valid record of a run: {error}", path, number
-            ) from error
+            table = json.loads(line)
+        except ValueError as error:  # not UTF-8 either
+            raise DataError(f"is not valid JSON: {error}", path, number) from error
+        records.append(from_table(Record, "record", table, f"{path}, line {number}"))
     return records
 
 

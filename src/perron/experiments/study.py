@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from perron.errors import DataError, SettingsError
 from perron.files import read_toml
+from perron.migrations import migrate
 from perron.models.config import Count, Settings, what_is_wrong
 from perron.pooling import AGGREGATORS
 from perron.registry import options_of
@@ -253,7 +254,7 @@ def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
             f"study must be the path of a TOML file, got {name!r}, which is not a file."
             " The studies of the paper are in papers/gong2019/studies of a checkout."
         )
-    table = read_toml(path)
+    table = migrate("study", read_toml(path), path)
     like = table.pop("like", None)
     if like is None:
         return table
