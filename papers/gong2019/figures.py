@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from papers.gong2019.provenance import Trained, find_trained, missing_piece, origin
 from papers.gong2019.work import Piece, Work
 from perron.explain.colours import LIGHT, css, mixed
-from perron.explain.flow import Flow, flows, strongest
+from perron.explain.flow import Flow, flows, per_cent, strongest, verdict
 from perron.explain.records import Explanation, Graph
-from perron.explain.wording import per_cent, verdict
 from perron.tables import markdown_table
 
 if TYPE_CHECKING:

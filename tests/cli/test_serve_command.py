@@ -10,7 +10,7 @@ from perron_tests.errors import assert_mentions
 
 from perron.cli.serve import serve
 from perron.serve import Limits
-from perron.serve.run import KEY, listen
+from perron.serve.app import KEY, listen
 
 
 def test_every_limit_is_an_option_with_the_same_default_bound_and_help():

@@ -8,8 +8,8 @@ from PIL import Image
 
 from perron.errors import DataError
 from perron.explain.colours import LIGHT
+from perron.explain.images import _HIGHEST, _letters, _outline, save_png
 from perron.explain.layout import lay_out
-from perron.explain.png import _HIGHEST, _letters, _outline, save_png
 
 
 def pixels(path):
@@ -55,7 +55,7 @@ def test_a_character_that_no_font_has_is_no_reason_to_warn(tmp_path, monkeypatch
         warnings.warn(f"Glyph {ord(text[0])} missing from font(s)", stacklevel=1)
         return _letters(text, bold)
 
-    monkeypatch.setattr("perron.explain.png._letters", warning)
+    monkeypatch.setattr("perron.explain.images._letters", warning)
     save_png(text(["中文"]), tmp_path / "graph.png")
 
 
@@ -77,7 +77,7 @@ def test_arcs_are_drawn_and_each_head_has_its_own(tmp_path):
 
 
 def test_a_picture_is_never_higher_than_can_be_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("perron.explain.png._HIGHEST", 500)
+    monkeypatch.setattr("perron.explain.images._HIGHEST", 500)
     path = tmp_path / "graph.png"
     save_png(text(PROSE * 6), path)
     assert pixels(path).shape[0] == pytest.approx(500, abs=1)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from perron_tests.chromium import faults_of, quiet_tab
 from perron_tests.explanations import EVERY, HARD, PROSE, pair, plans, text
 
-from perron.explain.svg import svg
+from perron.explain.images import svg
 
 NAMES = {"s": "http://www.w3.org/2000/svg"}
 

@@ -111,7 +111,7 @@ def test_health_and_pages_need_no_key(locked, path):
 def test_the_key_is_compared_in_constant_time(locked, monkeypatch):
     compared = []
     monkeypatch.setattr(
-        "perron.serve.security.hmac.compare_digest",
+        "perron.serve.middleware.hmac.compare_digest",
         lambda given, key: compared.append((given, key)) or True,
     )
     headers = {"authorization": "Bearer something"}

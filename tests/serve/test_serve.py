@@ -15,7 +15,7 @@ from perron_tests.errors import mentions
 from perron_tests.pipelines import small_pipeline
 
 from perron.errors import PerronError, SettingsError
-from perron.serve.run import KEY, address_of, check_key, is_loopback, listen
+from perron.serve.app import KEY, address_of, check_key, is_loopback, listen
 
 SECRET = "unspeakable"
 HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"

@@ -46,9 +46,8 @@ def serve(
         perron serve runs/demo-runs/centrality-0 runs/demo-runs/mean-0 --port 8080
     """
     try:
-        from perron.serve.app import create_app
-        from perron.serve.run import KEY, address_of, check_key, listen
-        from perron.serve.run import serve as run
+        from perron.serve.app import KEY, address_of, check_key, create_app, listen
+        from perron.serve.app import serve as run
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("perron"):
             raise

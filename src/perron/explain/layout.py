@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from perron.explain.flow import check_head, shares
+from perron.explain.flow import check_head, made_of, per_cent, shares, summary, verdict
 from perron.explain.picture import (
     NOTE,
     NUMBER,
@@ -16,7 +16,6 @@ from perron.explain.picture import (
     width_of,
 )
 from perron.explain.records import Explanation
-from perron.explain.wording import made_of, per_cent, summary, verdict
 
 _MARGIN = 24.0
 _TITLE = 17.0  # size of its font

@@ -2,9 +2,8 @@
 
 import networkx
 
-from perron.explain.flow import check_head, flows, head_of, shares
+from perron.explain.flow import check_head, flows, head_of, printable, shares
 from perron.explain.records import Explanation, Graph
-from perron.explain.wording import printable
 
 
 def to_networkx(record: Explanation, head: int | None = None) -> networkx.DiGraph:

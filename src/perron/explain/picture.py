@@ -14,16 +14,20 @@ from matplotlib.ft2font import FT2Font, LoadFlags
 
 from perron.explain.colours import LEVELS, STEPS, strength_of
 from perron.explain.flow import (
+    CUT,
+    NO_WORDS,
     Flow,
     flows,
     head_of,
     incoming,
     outgoing,
+    per_cent,
+    printable,
     shares,
+    story,
     strongest,
 )
 from perron.explain.records import Graph
-from perron.explain.wording import CUT, NO_WORDS, per_cent, printable, story
 
 FAMILY = "DejaVu Sans"
 _UNITS = 1000  # glyphs are measured at this size

@@ -155,13 +155,13 @@ class Explanation:
 
     def to_svg(self, head: int | None = None) -> str:
         """Return a picture of the graph, of one head or of their mean."""
-        from perron.explain.svg import svg
+        from perron.explain.images import svg
 
         return svg(self, head)
 
     def save_png(self, path: str | Path, head: int | None = None) -> None:
         """Write a picture of the graph."""
-        from perron.explain.png import save_png
+        from perron.explain.images import save_png
 
         save_png(self, path, head)
 

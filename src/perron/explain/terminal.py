@@ -8,9 +8,18 @@ from rich.table import Table
 from rich.text import Text
 
 from perron.explain.colours import LIGHT, mixed, strength_of
-from perron.explain.flow import check_head, flows, shares, strongest
+from perron.explain.flow import (
+    CUT,
+    NO_WORDS,
+    check_head,
+    flows,
+    made_of,
+    per_cent,
+    printable,
+    shares,
+    strongest,
+)
 from perron.explain.records import Explanation, Graph
-from perron.explain.wording import CUT, NO_WORDS, made_of, per_cent, printable
 
 _WHITE = (255, 255, 255)
 _CLASSES = 8  # whose probabilities are shown

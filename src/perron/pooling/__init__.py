@@ -8,6 +8,7 @@ from perron.pooling.base import (
     weighted_sum,
 )
 from perron.pooling.basic import (
+    DynamicRoutingPool,
     FirstPool,
     IntraAttentionPool,
     MaxPool,
@@ -17,7 +18,6 @@ from perron.pooling.basic import (
 from perron.pooling.centrality import CentralityPool, PowerSettings
 from perron.pooling.connectivity import CONNECTIVITIES, Connectivity
 from perron.pooling.graph import GraphCentralityPool
-from perron.pooling.routing import DynamicRoutingPool
 from perron.pooling.words import Words
 
 __all__ = [

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from perron.pipeline import Pipeline
 from perron.serve.batching import Batcher, QueueFull
 from perron.serve.limits import Limits
-from perron.serve.metrics import Metrics
+from perron.serve.middleware import Metrics
 from perron.serve.operations import OPERATIONS, Operation
 from perron.serve.responses import Refused, gone
 from perron.serve.schemas import Item

@@ -9,9 +9,8 @@ from urllib.parse import urlencode, urlsplit
 import torch
 import uvicorn
 
-from perron.serve.app import create_app
+from perron.serve.app import address_of, create_app, listen
 from perron.serve.limits import Limits
-from perron.serve.run import address_of, listen
 from perron_tests.chromium import quiet_tab
 from perron_tests.pipelines import small_pipeline
 
