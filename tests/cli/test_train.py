@@ -107,6 +107,7 @@ def test_a_run_in_use_is_left_alone(perron, texts, tmp_path):
 MISUSE = {
     (): ["--data"],
     ("sst9",): ["recipe", "'sst9'"],
+    ("own",): ["own", "--data"],
     ("demo", "--set", "training.lr=1"): ["demo", "training.lr"],
     ("--data", "texts.xml"): ["texts.xml"],
     ("--data", "t.csv", "--split", "half"): ["--split half"],

