@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from perron.errors import DataError, SettingsError
 from perron.files import read_toml
 from perron.migrations import migrate
-from perron.models.config import Count, Settings, what_is_wrong
+from perron.models.config import Count, Settings, problems
 from perron.pooling import AGGREGATORS
 from perron.registry import options_of
 from perron.text.datasets import source_files
@@ -167,10 +167,7 @@ def read_study(
     try:
         study = Study.model_validate(_table(name))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = "".join(f"{part}." for part in first["loc"])[:-1]
-        told = f"{key}: " if key else ""
-        raise SettingsError(f"{name}: {told}{what_is_wrong(first)}") from error
+        raise SettingsError(f"{name}: {problems(error)[0]}") from error
     for setting in overrides:
         _check_effect(study, setting)
     update: dict[str, Any] = {"asked": (*study.asked, *overrides)}

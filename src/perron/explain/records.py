@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from perron.errors import DataError
 from perron.migrations import migrate
+from perron.models.config import problems
 
 if TYPE_CHECKING:
     import networkx
@@ -195,9 +196,7 @@ def from_json(text: str | bytes) -> Explanation:
     try:
         record = _adapter().validate_python(migrate("graph", table))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise _no_record(f"{where}: {first['msg']}") from error
+        raise _no_record(problems(error)[0]) from error
     for problem in (_problem(record), *map(_problem_of_graph, record.graphs)):
         if problem is not None:
             raise _no_record(problem)

@@ -68,9 +68,7 @@ def read_aggregator(given: str | Mapping[str, Any]) -> Any:
     try:
         return _read(AGGREGATORS, (), given)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in ("aggregator", *first["loc"]))
-        raise SettingsError(f"{key}: {what_is_wrong(first)}") from error
+        raise SettingsError(problems(error, "aggregator")[0]) from error
 
 
 def _read(registry: Registry[Any], others: tuple[type, ...], given: Any) -> Any:
@@ -89,20 +87,36 @@ def _adapter(components: tuple[type, ...], others: tuple[type, ...]) -> Any:
     return TypeAdapter(Annotated[kinds, Field(discriminator="name")])
 
 
-def what_is_wrong(problem: Any) -> str:
-    """Say in words what pydantic found; ``problem`` is one of a ValidationError's."""
-    if problem["type"] == "extra_forbidden":
+def problems(error: ValidationError, *path: str) -> list[str]:
+    """Return each problem that pydantic found, as "<key>: <what is wrong>".
+
+    Args:
+        error: The error.
+        path: Keys that lead to what was validated.
+    """
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in (*path, *problem["loc"]))
+        lines.append(f"{key}: {_problem(problem)}" if key else _problem(problem))
+    return lines
+
+
+def _problem(problem: Any) -> str:
+    kind, message, given = problem["type"], problem["msg"], problem["input"]
+    if kind == "extra_forbidden":
         return "there is no such setting"
-    if problem["type"] == "missing":
+    if kind == "missing":
         return "is missing"
-    if problem["type"] == "union_tag_not_found":
+    if kind == "union_tag_not_found":
         return "name is missing"
-    if problem["type"] != "union_tag_invalid":
-        return str(problem["msg"]).removeprefix("Value error, ")
-    known = problem["ctx"]["expected_tags"]
-    hint = "A model of transformers is hf:NAME. " if "'hf'" in known else ""
-    tag = problem["ctx"]["tag"]
-    return f"must be one of {known}, got {tag!r}. {hint}{PLUGIN_ADVICE}"
+    if kind == "union_tag_invalid":
+        known = problem["ctx"]["expected_tags"]
+        hint = "A model of transformers is hf:NAME. " if "'hf'" in known else ""
+        tag = problem["ctx"]["tag"]
+        return f"must be one of {known}, got {tag!r}. {hint}{PLUGIN_ADVICE}"
+    if kind == "value_error":  # raised by Perron, which says what it got
+        return str(message).removeprefix("Value error, ")
+    return message if isinstance(given, Mapping) else f"{message}, got {given!r}"
 
 
 def _or_none(read: Callable[[Any], Any], given: Any) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from perron.errors import DataError
 from perron.files import make_folder, write_whole
 from perron.migrations import migrate, stamp
-from perron.models.config import ModelConfig, what_is_wrong
+from perron.models.config import ModelConfig, problems
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -92,9 +92,7 @@ def read_config(files: Files) -> ModelConfig:
     try:
         return ModelConfig.model_validate(table.get("model"))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in ("model", *first["loc"]))
-        raise DataError(f"{key}: {what_is_wrong(first)}", where) from error
+        raise DataError(problems(error, "model")[0], where) from error
 
 
 def load_weights(model: nn.Module, files: Files) -> None:

@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from perron.errors import DataError, SettingsError
+from perron.models.config import problems
 from perron.pipeline import Pipeline, pair_mismatch
 from perron.text.batches import Examples, batches_in_order
 from perron.text.datasets import PARTS, load_data, load_split
@@ -93,7 +94,7 @@ def other_examples(
     try:
         settings = DataSettings.model_validate(table)
     except ValidationError as error:
-        raise SettingsError(str(error.errors()[0]["msg"])) from error
+        raise SettingsError(problems(error)[0]) from error
     is_pair = settings.text_pair is not None
     if is_pair != (pipeline.word_ids.kind == "pair"):
         fix = "Leave out --text-pair." if is_pair else "Add --text-pair COLUMN."

@@ -18,7 +18,7 @@ from perron.models.config import (
     ModelSettings,
     Settings,
     named,
-    what_is_wrong,
+    problems,
 )
 from perron.text.encoding import TextSettings
 from perron.text.settings import DataSettings
@@ -150,7 +150,8 @@ def read_recipe(
     try:
         return Recipe.model_validate(changed)
     except ValidationError as error:
-        raise SettingsError(_explained(error, where)) from error
+        lines = [f"{where}: {line}" for line in problems(error)]
+        raise SettingsError("\n".join(lines)) from error
 
 
 def read_settings(folder: Path) -> Recipe:
@@ -188,18 +189,3 @@ def _with(table: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str
     if not isinstance(inner, Mapping):
         raise SettingsError(f"--set {'.'.join(keys)}: {first} has no settings inside")
     return {**table, first: _with(inner, rest, value)}
-
-
-def _explained(error: ValidationError, where: str) -> str:
-    lines = []
-    for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
-        given = problem.get("input")
-        shown = "" if isinstance(given, Mapping | BaseException) else f" (is {given!r})"
-        message = what_is_wrong(problem)
-        if problem["type"] in ("extra_forbidden", "union_tag_invalid"):
-            shown = ""
-        lines.append(
-            f"{where}: {key}: {message}{shown}" if key else f"{where}: {message}"
-        )
-    return "\n".join(lines)

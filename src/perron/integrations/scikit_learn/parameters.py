@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError
 
 from perron.layers import ENCODERS, Encoder
-from perron.models.config import Count, ModelSettings, Settings, Share, what_is_wrong
+from perron.models.config import Count, ModelSettings, Settings, Share, problems
 from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, options_of
 from perron.text.encoding import TextSettings
@@ -75,7 +75,7 @@ class Parameters(Settings):
         try:
             settings = ModelSettings.model_validate(table)
         except ValidationError as error:
-            raise ValueError(_explained(error)) from error
+            raise ValueError(problems(error)[0]) from error
         if settings.encoder.name == "hf":
             raise ValueError(
                 "encoder='hf:...' cannot be made here: train it with perron train, "
@@ -120,7 +120,7 @@ def read_parameters(given: Mapping[str, Any]) -> Parameters:
         names = Parameters.model_fields
         return Parameters(**{name: given[name] for name in names})
     except ValidationError as error:
-        raise ValueError(_explained(error)) from error
+        raise ValueError(problems(error)[0]) from error
 
 
 def _part(
@@ -132,11 +132,3 @@ def _part(
     if name not in registry:  # it may be wrong, which the settings of the model say
         return given
     return {**defaults(registry[name]), **table}
-
-
-def _explained(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = ".".join(str(key) for key in first["loc"])
-    if first["type"] in ("union_tag_invalid", "extra_forbidden"):
-        return f"{place}: {what_is_wrong(first)}"
-    return f"{place}: {what_is_wrong(first)} (is {first['input']!r})"
