@@ -43,7 +43,7 @@ def bool_mask(mask: Tensor, name: str = "mask") -> Tensor:
     """
     if mask.dtype == torch.bool:
         return mask
-    if not (torch.compiler.is_compiling() or mask.is_meta or _is_tracing()):
+    if has_values(mask):
         wrong = mask[(mask != 0) & (mask != 1)]
         if wrong.numel():
             raise ValueError(
@@ -54,8 +54,16 @@ def bool_mask(mask: Tensor, name: str = "mask") -> Tensor:
     return mask != 0
 
 
-def _is_tracing() -> bool:
-    return torch.jit.is_tracing()  # type: ignore[attr-defined]
+def has_values(x: Tensor) -> bool:
+    """Return whether the entries of a tensor can be looked at.
+
+    They cannot in a traced graph, on the meta device, and while a CUDA graph is
+    captured.
+    """
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if torch.compiler.is_compiling() or tracing or x.is_meta:
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def check_lengths(

@@ -16,6 +16,7 @@ from perron.arguments import (
     check_at_least,
     check_lengths,
     check_share,
+    has_values,
 )
 from perron.layers.groups import length_groups, take
 from perron.layers.lstm import OneWayLSTM
@@ -119,8 +120,7 @@ def _check_mask(states: Tensor, mask: Tensor) -> Tensor:
             f"mask must have shape {tuple(states.shape[:2])}, got {tuple(mask.shape)}."
         )
     mask = bool_mask(mask)
-    # A value that is looked at here cannot be traced.
-    if not torch.compiler.is_compiling() and (mask[:, 1:] > mask[:, :-1]).any():
+    if has_values(mask) and (mask[:, 1:] > mask[:, :-1]).any():
         raise ValueError("words must come first in each row of the mask")
     return mask
 

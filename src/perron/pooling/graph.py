@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from perron.arguments import Device, check_at_least
+from perron.arguments import Device, check_at_least, has_values
 from perron.pooling.base import Batch, Pooled, check_batch, run, weighted_sum
 from perron.pooling.words import Words
 from perron.solver import Norm, stationary
@@ -104,7 +104,7 @@ class GraphCentralityPool(nn.Module):
         """
         batch = check_batch(self.dim, states, mask, lengths, offsets)
         self._check_graph(graph, batch)
-        if not torch.compiler.is_compiling() and not graph.is_meta:
+        if has_values(graph):
             self._check_axis(graph.detach(), batch.mask)
 
         def aggregate(words: Words) -> Pooled:

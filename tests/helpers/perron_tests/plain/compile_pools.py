@@ -35,6 +35,10 @@ for pool in POOLS:
         torch.testing.assert_close(
             compiled(states, mask).vector, pool(states, mask).vector
         )
+    numbers = mask.long()  # as tokenizers give them
+    torch.testing.assert_close(
+        compiled(states, numbers).vector, pool(states, mask).vector
+    )
     print(type(pool).__name__)
 
 torch.compiler.reset()
