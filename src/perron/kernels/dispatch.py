@@ -142,8 +142,9 @@ def use(backend: str | Backend) -> Iterator[None]:
             the operations it has.
 
     Example:
+        >>> import perron, torch
         >>> with perron.kernels.use("torch"):
-        ...     weights = perron.stationary(edges)
+        ...     weights = perron.stationary(torch.ones(3, 3))
     """
     if not isinstance(backend, Backend):
         _check(backend, "backend")
