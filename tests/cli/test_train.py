@@ -14,6 +14,8 @@ from perron_tests.training import TINY
 from perron.cli import main
 from perron.layers import ENCODERS
 from perron.pooling import AGGREGATORS, CONNECTIVITIES
+from perron.text.formats import formats
+from perron.training.metrics import METRICS
 from perron.training.recipe import recipe_names
 
 
@@ -200,7 +202,8 @@ def test_info_lists_recipes_and_components(perron):
     told = perron("info")
     assert told.status == 0
     words = told.out.replace(",", " ").split()
-    names = [*recipe_names(), *ENCODERS, *AGGREGATORS, *CONNECTIVITIES]
+    names = [*recipe_names(), *ENCODERS, *AGGREGATORS, *CONNECTIVITIES, *formats]
+    names += METRICS
     assert set(names) <= set(words)
 
 

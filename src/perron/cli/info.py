@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -75,15 +76,17 @@ def _components() -> dict[str, str]:
     from perron.layers.encoders import ENCODERS
     from perron.pooling.base import AGGREGATORS
     from perron.pooling.connectivity import CONNECTIVITIES
-    from perron.registry import Registry, load_plugins
+    from perron.registry import load_plugins
     from perron.text.formats import formats
+    from perron.training.metrics import METRICS
 
     load_plugins()
-    registries: dict[str, Registry[Any]] = {
+    registries: dict[str, Mapping[str, Any]] = {
         "aggregators": AGGREGATORS,
         "connectivities": CONNECTIVITIES,
         "encoders": ENCODERS,
         "data formats": formats,
+        "metrics": METRICS,
     }
     return {kind: ", ".join(registry) for kind, registry in registries.items()}
 
