@@ -170,6 +170,20 @@ def test_an_interrupted_run_resumes_to_the_result_of_a_whole_one(name, files, co
     assert_same_run(folder, read(folder.with_suffix(".json")))
 
 
+@pytest.mark.parametrize("name", names("interrupted"))
+def test_an_interrupted_run_is_finished_with_its_best_epoch(name, files, command):
+    folder = files / "interrupted" / name
+    begun = (folder / "metrics.jsonl").read_bytes()
+    command("finish", folder, "--quiet")
+    assert (folder / "metrics.jsonl").read_bytes() == begun
+    result, records = read(folder / "result.json"), read_metrics(folder)
+    best = records[result["best_epoch"]]
+    assert best["is_best"]
+    assert result["dev"]["accuracy"] == best["dev_accuracy"]
+    assert result["epochs"] == len(records)
+    assert perron.load(folder).predict(["a fine film"])
+
+
 def test_a_finished_run_is_left_as_it_is(files, command):
     folder = files / "finished" / "run"
     metrics = (folder / "metrics.jsonl").read_bytes()

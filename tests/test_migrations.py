@@ -33,8 +33,8 @@ VERSION_1 = {
     ),
     "study": ({"title": "two poolings"}, {"title": "two poolings"}),
     "checkpoint": (
-        {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
-        {"standing": {"epoch": 1}, "metrics_bytes": 3, "fingerprint": "f"},
+        {"standing": {"epoch": 1, "seen": 8}, "metrics_bytes": 3, "fingerprint": "f"},
+        {"state": {"epoch": 1, "examples": 8}, "metrics_bytes": 3, "fingerprint": "f"},
     ),
     "metrics": (
         {"epoch": 0, "train_loss": 0.5, "dev_loss": 0.6, "dev_accuracy": 0.7},

@@ -22,7 +22,7 @@ from perron.pipeline import Pipeline, load
 from perron.tables import csv_bytes
 from perron.text.datasets import source_files
 from perron.text.vectors import check_vectors
-from perron.training.callbacks import Watcher
+from perron.training.callbacks import Callback
 
 COMMAND = "python -m papers.gong2019"
 STUDIES = Path(__file__).parent / "studies"
@@ -144,7 +144,7 @@ class Work:
         while True:
             try:
                 record = run_trial(
-                    trial, folder, root=self.root, watchers=self._watchers(trial)
+                    trial, folder, root=self.root, callbacks=self._callbacks(trial)
                 )
             except Busy:
                 time.sleep(WAIT_SECONDS)
@@ -157,6 +157,6 @@ class Work:
         point = best_point(study, variant, find_records(study, folder))
         return Trial(study, variant, point or 0, 0)
 
-    def _watchers(self, trial: Trial) -> Callable[[], Sequence[Watcher]]:
+    def _callbacks(self, trial: Trial) -> Callable[[], Sequence[Callback]]:
         on_trial = self.on_trial
         return tuple if on_trial is None else lambda: on_trial(trial, 0, 1)

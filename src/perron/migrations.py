@@ -137,6 +137,13 @@ def _metrics_by_name(table: Table) -> Table:
     return table
 
 
+def _weighted_counts(table: Table) -> Table:
+    """Let texts have weights: the number of correct predictions is a float."""
+    if "correct" in table["state"]:
+        table["state"]["correct"] = float(table["state"]["correct"])
+    return table
+
+
 def _files_of_a_model(table: Table) -> Table:
     """Let a pickle hold the files of a model folder; version 1 had its own codec."""
     held = table.get("pipeline_")
@@ -170,7 +177,14 @@ STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
         "model": (),
         "settings": (_split_at_random,),
         "study": (),
-        "checkpoint": (),
+        "checkpoint": (
+            Rename("standing", "state"),
+            Rename("state.best_accuracy", "state.best_score"),
+            Rename("state.right", "state.correct"),
+            _weighted_counts,
+            Rename("state.seen", "state.examples"),
+            Rename("state.without_best", "state.epochs_since_best"),
+        ),
         "metrics": (
             Rename("train_loss", "train_log_loss"),
             Rename("dev_loss", "dev_log_loss"),

@@ -59,10 +59,19 @@ def test_quiet_says_only_the_result(perron, texts, tmp_path):
     assert "test" in told.out
 
 
-def test_tensorboard_files_are_written_when_asked_for(perron, texts, tmp_path):
-    options = [*TINY, "--tensorboard", "--set=training.max_epochs=1"]
+@pytest.mark.parametrize("option", ["--tensorboard", "--log-with=tensorboard"])
+def test_tensorboard_files_are_written_when_asked_for(perron, texts, tmp_path, option):
+    options = [*TINY, option, "--set=training.max_epochs=1"]
     assert perron("train", "--data", texts, "--out", tmp_path, *options).status == 0
-    assert list((tmp_path / "tensorboard").glob("events*"))
+    assert list((tmp_path / "tensorboard").rglob("events*"))
+
+
+def test_an_unknown_tracker_is_misuse(perron, texts, tmp_path):
+    options = ["--out", tmp_path / "run", "--log-with", "paper", *TINY]
+    told = perron("train", "--data", texts, *options)
+    assert told.status == 2
+    assert_mentions(told.err, "log_with", "paper", "wandb")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_is_not_trained_over(perron, texts, model):
@@ -164,10 +173,11 @@ def test_debug_shows_where_it_came_from(perron, tmp_path):
         perron("train", "--data", tmp_path / "none.csv", "--debug")
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_resume_goes_on(texts, tmp_path, shared_cache, sent, perron):
+@pytest.fixture
+def running(texts, tmp_path, shared_cache):
+    """Return the folder and the process of a training whose first epoch is over."""
     folder = tmp_path / "run"
-    options = [*TINY, "--set=training.max_epochs=400", "--set=training.patience=400"]
+    options = [*TINY, "--set=training.max_epochs=4000", "--set=training.patience=4000"]
     command = [sys.executable, "-m", "perron", "train", "--data", texts, *options]
     process = subprocess.Popen(
         [*map(str, command), "--out", folder],
@@ -175,23 +185,50 @@ def test_a_signal_saves_and_resume_goes_on(texts, tmp_path, shared_cache, sent, 
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    while not (folder / "checkpoint.safetensors").exists():
+    while not (folder / "config.json").exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.05)
+    yield folder, process
+    process.kill()
+    process.communicate()
+
+
+def test_a_training_is_used_while_it_runs_and_finished_when_it_was_killed(
+    running, perron
+):
+    folder, process = running
+    assert perron("predict", folder, "a lovely film").status == 0
+    assert perron("evaluate", folder, "--part", "dev").status == 0
+    told = perron("finish", folder)
+    assert told.status == 1
+    assert_mentions(told.err, folder, "process")
+    process.kill()
+    process.wait()
+    told = perron("finish", folder)
+    assert told.status == 0, told.err
+    assert told.out.startswith("best epoch ")
+    assert (folder / "result.json").exists()
+    assert "accuracy" in perron("evaluate", folder).out
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_run_resumes(running, sent, perron):
+    folder, process = running
     process.send_signal(sent)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + sent
     assert_mentions(err, sent.name, f"perron train --resume --out {folder}")
+    assert_mentions(err, f"perron finish {folder}")
     assert "Traceback" not in err
     (folder / "settings.toml").write_text(
-        (folder / "settings.toml").read_text().replace("epochs = 400", "epochs = 1")
+        (folder / "settings.toml").read_text().replace("epochs = 4000", "epochs = 1")
     )
     told = perron("train", "--resume", "--out", folder)
     assert (told.status, "best epoch" in told.out) == (0, True)
 
 
 def test_every_command_has_an_example_in_its_help(perron):
-    commands = ["train", "evaluate", "compare", "predict", "encode", "info"]
+    commands = ["train", "finish", "evaluate", "compare", "predict", "encode", "info"]
     for command in [*([name] for name in commands), ["data", "stats"]]:
         told = perron(*command, "--help")
         assert told.status == 0

@@ -7,9 +7,10 @@ from perron_tests.errors import mentions
 from perron_tests.opinions import QUICK, opinions
 from sklearn.base import clone
 
-from perron.integrations.scikit_learn import base, learning
+from perron.integrations.scikit_learn import base
 from perron.sklearn import CentralityClassifier
-from perron.training.evaluate import Evaluation
+from perron.training import loop
+from perron.training.metrics import Evaluation
 
 TEXTS, LABELS = opinions()
 NEW, _ = opinions(40, seed=1)
@@ -19,14 +20,15 @@ def say(monkeypatch, scores):
     """Let the texts held out be judged as told; return the weights of each epoch."""
     told, seen = iter(scores), []
 
-    def evaluate(model, examples, device):
+    def evaluate(model, examples, *_):
         right = np.zeros(len(examples), bool)
         right[: round(next(told) * len(examples))] = True
         seen.append({k: v.clone() for k, v in model.state_dict().items()})
         predicted = np.where(right, examples.labels, 1 - examples.labels)
-        return Evaluation(examples.labels, np.log(np.eye(2)[predicted] * 0.8 + 0.1))
+        log_probabilities = np.log(np.eye(2)[predicted] * 0.8 + 0.1)
+        return Evaluation(examples.labels, log_probabilities, examples.weights)
 
-    monkeypatch.setattr(learning, "evaluate", evaluate)
+    monkeypatch.setattr(loop, "evaluate", evaluate)
     return seen
 
 
@@ -53,13 +55,13 @@ def test_without_early_stopping_every_epoch_is_trained(monkeypatch):
 
 def test_every_class_has_its_share_of_what_is_held_out(monkeypatch):
     parted = []
-    whole = learning.weighted
+    whole = base.encode_texts
 
     def keep(word_ids, texts, classes, weights):
         parted.append((texts, classes))
         return whole(word_ids, texts, classes, weights)
 
-    monkeypatch.setattr(base, "weighted", keep)
+    monkeypatch.setattr(base, "encode_texts", keep)
     labels = ["a"] * 60 + ["b"] * 20
     CentralityClassifier(**QUICK, validation_fraction=0.2).fit(TEXTS, labels)
     (train, learnt), (held, judged) = parted

@@ -1,7 +1,7 @@
 import pytest
 
 from perron.training.recipe import TrainingSettings
-from perron.training.state import Standing, learning_rate
+from perron.training.state import TrainState, learning_rate
 
 SETTINGS = TrainingSettings(
     learning_rate=1e-3,
@@ -25,30 +25,64 @@ def test_a_floor_above_the_learning_rate_does_not_raise_it():
     assert learning_rate(0, settings) == 1e-3
 
 
-def run_epochs(accuracies: list[float]) -> tuple[Standing, list[int], list[bool]]:
-    standing, sizes, bests = Standing(128), [], []
+def run_epochs(accuracies: list[float]) -> tuple[TrainState, list[int], list[bool]]:
+    state, sizes, bests = TrainState(128), [], []
     for accuracy in accuracies:
-        sizes.append(standing.batch_size)
-        standing.count(loss=2.0, right=1, seen=4, seconds=0.5)
-        bests.append(standing.end_epoch(accuracy, 1.0, SETTINGS))
-    return standing, sizes, bests
+        sizes.append(state.batch_size)
+        state.count(loss=2.0, correct=1.0, examples=4, seconds=0.5)
+        bests.append(state.end_epoch({"accuracy": accuracy, "log_loss": 1.0}, SETTINGS))
+    return state, sizes, bests
 
 
 def test_the_batch_size_is_halved_after_an_epoch_without_a_new_best():
-    standing, sizes, bests = run_epochs([0.5, 0.5, 0.6, 0.4, 0.5])
+    state, sizes, bests = run_epochs([0.5, 0.5, 0.6, 0.4, 0.5])
     assert sizes == [128, 128, 64, 64, 32]
-    assert standing.batch_size == 30
+    assert state.batch_size == 30
     assert bests == [True, False, True, False, False]
-    assert (standing.best_epoch, standing.best_accuracy) == (2, 0.6)
+    assert (state.best_epoch, state.best_score) == (2, 0.6)
 
 
 def test_of_equal_accuracies_the_one_with_less_loss_is_kept_without_new_patience():
-    standing = Standing(128)
+    state = TrainState(128)
     pairs = [(0.5, 1.0), (0.5, 0.8), (0.5, 0.9), (0.4, 0.1)]
-    bests = [standing.end_epoch(*pair, SETTINGS) for pair in pairs]
+    bests = [
+        state.end_epoch({"accuracy": accuracy, "log_loss": loss}, SETTINGS)
+        for accuracy, loss in pairs
+    ]
     assert bests == [True, True, False, False]
-    assert (standing.best_epoch, standing.best_loss) == (1, 0.8)
-    assert (standing.without_best, standing.finished) == (3, True)
+    assert (state.best_epoch, state.best_loss) == (1, 0.8)
+    assert (state.epochs_since_best, state.finished) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "bests"),
+    [
+        ("macro_f1", [0.5, 0.6, 0.4], [True, True, False]),
+        ("log_loss", [0.5, 0.6, 0.4], [True, False, True]),
+        ("macro_f1", [float("nan"), 0.2, float("nan")], [True, True, False]),
+    ],
+)
+def test_another_metric_can_choose_the_best_epoch(metric, values, bests):
+    settings = SETTINGS.model_copy(update={"metric_for_best_model": metric})
+    state = TrainState(128)
+    metrics = [{"accuracy": 0.5, "log_loss": 1.0, metric: value} for value in values]
+    assert [state.end_epoch(each, settings) for each in metrics] == bests
+
+
+def test_a_metric_that_chooses_the_best_epoch_must_exist():
+    with pytest.raises(ValueError, match="got 'bleu'"):
+        TrainingSettings(metric_for_best_model="bleu")
+
+
+def test_without_dev_data_every_epoch_is_trained_and_the_last_is_kept():
+    state = TrainState(128)
+    epochs = 0
+    while not state.finished:
+        assert state.end_epoch(None, SETTINGS)
+        epochs += 1
+    assert epochs == SETTINGS.max_epochs > SETTINGS.patience
+    assert state.best_epoch == SETTINGS.max_epochs - 1
+    assert state.batch_size == 128
 
 
 @pytest.mark.parametrize(
@@ -65,12 +99,12 @@ def test_it_stops_after_patience_or_the_last_epoch(accuracies, finished):
     assert run_epochs(accuracies)[0].finished is finished
 
 
-def test_sums_begin_anew_with_an_epoch_and_steps_do_not():
-    standing, _, _ = run_epochs([0.5, 0.6])
-    assert (standing.step, standing.epoch, standing.position) == (2, 2, 0)
-    assert (standing.loss, standing.right, standing.seen, standing.seconds) == (0,) * 4
+def test_sums_start_at_zero_in_each_epoch_and_steps_do_not():
+    state, _, _ = run_epochs([0.5, 0.6])
+    assert (state.step, state.epoch, state.position) == (2, 2, 0)
+    assert (state.loss, state.correct, state.examples, state.seconds) == (0,) * 4
 
 
-def test_a_standing_survives_being_written_down():
-    standing, _, _ = run_epochs([0.5, 0.4])
-    assert Standing(**standing.to_dict()) == standing
+def test_a_state_survives_being_written_down():
+    state, _, _ = run_epochs([0.5, 0.4])
+    assert TrainState(**state.to_dict()) == state

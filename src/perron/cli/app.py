@@ -15,7 +15,7 @@ from perron.cli.info import data_app, info
 from perron.cli.predict import encode, predict
 from perron.cli.serve import export, serve
 from perron.cli.study import compare, study
-from perron.cli.train import train
+from perron.cli.train import finish, train
 from perron.errors import PerronError, SettingsError
 from perron.registry import load_plugins
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     train,
+    finish,
     evaluate,
     compare,
     study,

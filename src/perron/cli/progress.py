@@ -10,61 +10,56 @@ from rich.progress import (
 )
 
 from perron.cli.console import progress_bar, say
-from perron.training.callbacks import Watcher
+from perron.training.callbacks import Callback, part_metrics
+from perron.training.loop import Loop
 from perron.training.metrics import format_metrics
-from perron.training.recipe import TrainingSettings
-from perron.training.state import Standing
 
 
-class TrainingBar(Watcher):
+class TrainingBar(Callback):
     """A bar for each epoch, and a line when it is over."""
 
-    def __init__(self, settings: TrainingSettings, title: str = "") -> None:
-        self._settings = settings
+    def __init__(self, title: str = "") -> None:
         self._title = f"{title} " if title else ""
         self._bar = progress_bar(
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(compact=True),
         )
         self._task: TaskID | None = None
 
-    def begin_epoch(self, standing: Standing, steps: int, texts: int) -> None:
+    def on_epoch_begin(self, loop: Loop, steps: int) -> None:
         self._bar.start()
         self._task = self._bar.add_task(
-            f"{self._title}epoch {standing.epoch + 1} (at most "
-            f"{self._settings.max_epochs})",
+            f"{self._title}epoch {loop.state.epoch + 1} (at most "
+            f"{loop.settings.max_epochs})",
             total=steps,
-            completed=standing.position,
-            told="",
+            completed=loop.state.position,
+            figures="",
         )
 
-    def step(self, standing: Standing, texts: int) -> None:
+    def on_step(self, loop: Loop) -> None:
         assert self._task is not None
-        told = (
-            f"loss {standing.loss / standing.seen:.3f}  "
-            f"acc {100 * standing.right / standing.seen:.1f} %  "
-            f"{standing.seen / max(standing.seconds, 1e-9):,.0f} texts/s"
+        state = loop.state
+        figures = (
+            f"loss {state.loss / state.examples:.3f}  "
+            f"acc {100 * state.correct / state.examples:.1f} %  "
+            f"{state.examples / max(state.seconds, 1e-9):,.0f} texts/s"
         )
-        self._bar.update(self._task, advance=1, told=told)
+        self._bar.update(self._task, advance=1, figures=figures)
 
-    def end_epoch(self, record: dict[str, Any]) -> None:
+    def on_epoch_end(self, loop: Loop, record: dict[str, Any]) -> None:
         if self._task is not None:
             self._bar.remove_task(self._task)
             self._task = None
-        dev = {
-            key.removeprefix("dev_"): value
-            for key, value in record.items()
-            if key.startswith("dev_")
-        }
+        dev = format_metrics(part_metrics(record, "dev"))
         say(
             f"{self._title}epoch {record['epoch'] + 1:>2}  "
-            f"loss {record['train_log_loss']:.4f}  dev {format_metrics(dev)}"
+            f"loss {record['train_log_loss']:.4f}  dev {dev}"
             f"{' *' if record['is_best'] else '  '}  "
             f"batch {record['batch_size']}  {record['texts_per_second']:,.0f} texts/s"
         )
 
-    def end(self) -> None:
+    def on_train_end(self, loop: Loop) -> None:
         self._bar.stop()
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perron.experiments.records import Record
     from perron.experiments.report import SummaryRow
     from perron.experiments.study import Study, Trial
-    from perron.training.callbacks import Watcher
+    from perron.training.callbacks import Callback
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 DEFAULT = "centrality,self-attention,max,mean"
@@ -163,14 +163,14 @@ def vector_overrides(vectors: Sequence[str] | None) -> list[str]:
     return [f"vectors={json.dumps([name for name in vectors if name != 'none'])}"]
 
 
-def tell_trial(trial: "Trial", done: int, known: int) -> "Sequence[Watcher]":
+def tell_trial(trial: "Trial", done: int, known: int) -> "Sequence[Callback]":
     """Print which run begins; return its progress bar."""
     from perron.cli.progress import TrainingBar
 
     point = f", point {trial.point}" if len(trial.study.grid) > 1 else ""
     title = f"{trial.variant}{point}, seed {trial.seed}:"
     say(f"run {done + 1} of {known}: {trial.command}")
-    return (TrainingBar(trial.recipe().training, title),)
+    return (TrainingBar(title),)
 
 
 def share_work(

@@ -1,4 +1,4 @@
-"""``perron train``: from a recipe or a file to a saved model."""
+"""``perron train`` and ``perron finish``: from a recipe or a file to a saved model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perron.cli.console import is_first, results, say
-from perron.cli.options import Quiet, TrainOptions, with_options
+from perron.cli.options import DataDir, Quiet, TrainOptions, with_options
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
     from perron.training.prepare import Prepared
+    from perron.training.run import Result
 
 
 def tell_prepared(prepared: "Prepared") -> None:
@@ -49,12 +50,23 @@ def train(
         bool, typer.Option("--resume", help="Resume the run in --out.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    log_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Experiment tracker that logs each epoch: tensorboard, wandb, or "
+            "another one of accelerate. Repeat it for several."
+        ),
+    ] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")
+        bool, typer.Option("--tensorboard", help="The same as --log-with tensorboard.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model, and save the best epoch's in a folder.
+    """Train a model, and save that of the best epoch in a folder.
+
+    The folder holds the best model so far from the end of the first epoch on: predict,
+    evaluate and graph work while training is running. A run that was stopped can be
+    resumed with --resume, or ended with `perron finish`.
 
     Examples:
 
@@ -72,8 +84,6 @@ def train(
     """
     from perron.cli.choose import choose_recipe
     from perron.cli.progress import ReadingBar, TrainingBar
-    from perron.training.callbacks import TensorBoard, Watcher
-    from perron.training.metrics import format_metrics
     from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
     from perron.training.stopping import Stopped
@@ -91,27 +101,66 @@ def train(
     else:
         chosen = choose_recipe(options, seed)
     folder = out or Path("runs") / options.name
-    watchers: list[Watcher] = [] if quiet else [TrainingBar(chosen.training)]
-    if tensorboard and is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        watchers.append(TensorBoard(folder))
+    trackers = [*(log_with or []), *(["tensorboard"] if tensorboard else [])]
     reading = ReadingBar()
     try:
         result = run_training(
             chosen,
             folder,
             resume=resume,
-            watchers=watchers,
+            callbacks=() if quiet else [TrainingBar()],
+            log_with=list(dict.fromkeys(trackers)),
             on_prepared=None if quiet else tell_prepared,
             vector_progress=None if quiet else reading,
         )
     except Stopped as stopped:
-        say(f"{stopped}. Go on with: perron train --resume --out {folder}")
+        say(
+            f"{stopped}. Resume with: perron train --resume --out {folder}\n"
+            f"Or end it with its best epoch so far: perron finish {folder}"
+        )
         raise typer.Exit(128 + stopped.number) from stopped
     finally:
         reading.end()
-    if not is_first():
-        return
+    if is_first():
+        _print_result(result, folder, chosen.model.kind == "pair", quiet)
+
+
+def finish(
+    run: Annotated[Path, typer.Argument(help="Folder of a run that was stopped.")],
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Finish a run that was stopped: test its best epoch so far, and end it there.
+
+    Writes result, model card and curves as if training had ended by itself, and deletes
+    the checkpoint: the run can no longer be resumed.
+
+    Examples:
+
+        perron finish runs/reviews
+    """
+    from perron.cli.progress import ReadingBar
+    from perron.training.recipe import read_settings
+    from perron.training.run import finish as finish_run
+
+    reading = ReadingBar()
+    try:
+        result = finish_run(
+            run,
+            root=data_dir,
+            on_prepared=None if quiet else tell_prepared,
+            vector_progress=None if quiet else reading,
+        )
+    finally:
+        reading.end()
+    if is_first():
+        is_pair = read_settings(run).model.kind == "pair"
+        _print_result(result, run, is_pair, quiet)
+
+
+def _print_result(result: "Result", folder: Path, is_pair: bool, quiet: bool) -> None:
+    from perron.training.metrics import format_metrics
+
     results.print(
         f"best epoch {result.best_epoch + 1} of {result.epochs}\n"
         f"dev:  {format_metrics(result.dev)}"
@@ -123,9 +172,9 @@ def train(
             "The dev accuracy is no better than always predicting the most frequent "
             f"class ({100 * result.majority_share:.2f} %): the model has not learned "
             "anything. Try more texts, --set training.patience=20, "
-            "--set training.batch_size=8 "
-            "--set training.batch_size_low=8, or another --set training.learning_rate"
+            "--set training.batch_size=8 --set training.batch_size_low=8, or another "
+            "--set training.learning_rate"
         )
     if not quiet:
-        texts = '"..." "..."' if chosen.model.kind == "pair" else '"..."'
+        texts = '"..." "..."' if is_pair else '"..."'
         say(f"Saved in {folder}. Try: perron predict {folder} {texts}")

@@ -21,10 +21,11 @@ from perron.experiments.records import (
 )
 from perron.experiments.study import Study, Trial, aggregator_study, all_trials
 from perron.files import Busy, locked, make_folder, write_whole
-from perron.training.callbacks import Watcher
+from perron.training.callbacks import Callback
+from perron.training.devices import make_accelerator
 from perron.training.prepare import Prepared
 from perron.training.recipe import Recipe, read_recipe, recipe_table
-from perron.training.run import make_accelerator, train
+from perron.training.run import train
 
 RECORDS = "records.jsonl"
 RECIPE = "recipe.toml"  # in the folder of a comparison, the settings that runs share
@@ -33,7 +34,7 @@ WAIT_SECONDS = 2.0
 Shared = TypeVar("Shared")
 
 
-OnTrial = Callable[[Trial, int, int], Sequence[Watcher]]
+OnTrial = Callable[[Trial, int, int], Sequence[Callback]]
 OnPrepared = Callable[[Prepared], None]
 
 
@@ -143,10 +144,10 @@ def run_study(
             if trial is None:
                 time.sleep(WAIT_SECONDS)
                 continue
-            watchers: Sequence[Watcher] = ()
+            callbacks: Sequence[Callback] = ()
             if on_trial is not None and _is_main():
-                watchers = on_trial(trial, len(_own(study, done)), study.runs)
-            _run(trial, folder, root, watchers, on_prepared)
+                callbacks = on_trial(trial, len(_own(study, done)), study.runs)
+            _run(trial, folder, root, callbacks, on_prepared)
 
 
 def _is_main() -> bool:
@@ -204,7 +205,7 @@ def _run(
     trial: Trial,
     folder: Path,
     root: Path | None,
-    watchers: Sequence[Watcher],
+    callbacks: Sequence[Callback],
     on_prepared: OnPrepared | None = None,
 ) -> Record:
     """Do or resume a run that is claimed; return its record."""
@@ -214,7 +215,7 @@ def _run(
         place,
         root=root,
         resume=True,
-        watchers=watchers,
+        callbacks=callbacks,
         on_prepared=on_prepared,
     )
     record = record_of(
@@ -235,7 +236,7 @@ def run_trial(
     folder: Path,
     *,
     root: Path | None = None,
-    watchers: Callable[[], Sequence[Watcher]] = tuple,
+    callbacks: Callable[[], Sequence[Callback]] = tuple,
 ) -> Record:
     """Do or resume one run, unless it is done; return its record.
 
@@ -243,7 +244,7 @@ def run_trial(
         trial: The run.
         folder: Folder of the study.
         root: Folder of the datasets.
-        watchers: Returns the callbacks of the run. Called when the run begins.
+        callbacks: Returns the callbacks of the run. Called when the run begins.
 
     Raises:
         Busy: Another process is doing it.
@@ -251,7 +252,7 @@ def run_trial(
     with ExitStack() as claim:
         record = _claim(trial, folder, claim)
         if record is None:
-            return _run(trial, folder, root, watchers())
+            return _run(trial, folder, root, callbacks())
         _refuse_other_data(trial, record, folder, root)
         return record
 

@@ -15,21 +15,33 @@ POOL = 20
 
 
 class Batch(NamedTuple):
-    """Flat ids and lengths, by the names of the model's arguments, and labels."""
+    """Flat ids and lengths, by the names of the model's arguments, and labels.
+
+    ``weights`` has the weight of each text; None if all count the same.
+    """
 
     inputs: dict[str, Tensor]
     labels: Tensor
+    weights: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on a device."""
         inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
-        return Batch(inputs, self.labels.to(device))
+        weights = None if self.weights is None else self.weights.to(device)
+        return Batch(inputs, self.labels.to(device), weights)
 
 
 class Examples:
     """Encoded texts with labels, memory-mapped; any rows of them make a batch."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, weights: np.ndarray | None = None) -> None:
+        """Wrap a dataset.
+
+        Args:
+            dataset: Encoded texts and labels; see `WordIds.encode_dataset`.
+            weights: Weight of each text. Defaults to the same weight for all.
+        """
+        self.weights = None if weights is None else weights.astype(np.float32)
         self._rows = dataset.with_format("arrow")
         columns = dataset.column_names
         self.is_document = "lengths" in columns
@@ -48,7 +60,10 @@ class Examples:
         """Return these rows, one text after the other."""
         table: pa.Table = self._rows[np.asarray(rows)]
         labels = torch.from_numpy(table.column("label").to_numpy().copy())
-        return Batch(_inputs(table), labels)
+        weights = None
+        if self.weights is not None:
+            weights = torch.from_numpy(self.weights[np.asarray(rows)])
+        return Batch(_inputs(table), labels, weights)
 
 
 def inputs_of(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:

@@ -1,11 +1,12 @@
 """From a recipe to a trained model."""
 
 from perron.training.recipe import Recipe, read_recipe, recipe_names, recipe_table
-from perron.training.run import Result, train
+from perron.training.run import Result, finish, train
 
 __all__ = [
     "Recipe",
     "Result",
+    "finish",
     "read_recipe",
     "recipe_names",
     "recipe_table",

@@ -1,81 +1,137 @@
-"""Training callbacks: metrics file, TensorBoard and learning curves."""
+"""Training callbacks, metrics.jsonl, experiment trackers and learning curves."""
 
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from accelerate import Accelerator
 
 from perron.files import write_whole
 from perron.migrations import migrate, stamp
 from perron.training.metrics import metric_title
-from perron.training.state import Standing
 
-METRICS = "metrics.jsonl"
+if TYPE_CHECKING:
+    from perron.training.loop import Loop
 
-
-class Watcher:
-    """Is told what happens; each method may be left as it is."""
-
-    def begin_epoch(self, standing: Standing, steps: int, texts: int) -> None:
-        """An epoch of so many batches and texts begins, or goes on after a resume."""
-
-    def step(self, standing: Standing, texts: int) -> None:
-        """A batch of so many texts was learnt from."""
-
-    def end_epoch(self, record: dict[str, Any]) -> None:
-        """An epoch is over; the record is the line of metrics.jsonl."""
-
-    def end(self) -> None:
-        """Training is over, for whatever reason."""
+METRICS_FILE = "metrics.jsonl"
 
 
-class MetricsFile(Watcher):
-    """metrics.jsonl: a line for each epoch, on the disk before the checkpoint is."""
+class Callback:
+    """Called by `Loop` while it trains; every method may be left as it is.
 
-    def __init__(self, folder: Path, size: int = 0) -> None:
-        """Go on after ``size`` bytes; what is beyond was not in a checkpoint."""
-        self._file = (folder / METRICS).open("ab")
+    ``loop.state`` says where training is, and ``loop.model`` is the model. The hooks of
+    several callbacks are called in their order.
+    """
+
+    def on_train_begin(self, loop: "Loop") -> None:
+        """Called once, before the first step."""
+
+    def on_epoch_begin(self, loop: "Loop", steps: int) -> None:
+        """Called when an epoch of ``steps`` batches begins or resumes."""
+
+    def on_step(self, loop: "Loop") -> None:
+        """Called after each batch."""
+
+    def on_evaluate(self, loop: "Loop", record: dict[str, Any]) -> None:
+        """Called after an epoch, while the model has the weights that were evaluated.
+
+        With ``training.average`` these are averages. ``record`` is as for
+        `on_epoch_end`.
+        """
+
+    def on_epoch_end(self, loop: "Loop", record: dict[str, Any]) -> None:
+        """Called after an epoch, with its line of metrics.jsonl."""
+
+    def on_train_end(self, loop: "Loop") -> None:
+        """Called once, also if training was stopped or failed."""
+
+
+class MetricsFile(Callback):
+    """metrics.jsonl: one line per epoch, on the disk before the checkpoint is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / METRICS_FILE
+        self._file: BinaryIO | None = None
+
+    def open(self, size: int = 0) -> None:
+        """Continue after ``size`` bytes; lines beyond were not in a checkpoint."""
+        self._file = self._path.open("ab")
         self._file.truncate(size)
         self._file.seek(size)
 
     @property
     def size(self) -> int:
         """The length of the file so far."""
-        return self._file.tell()
+        return 0 if self._file is None else self._file.tell()
 
-    def end_epoch(self, record: dict[str, Any]) -> None:
-        line = json.dumps(stamp("metrics", record))
-        self._file.write(line.encode() + b"\n")
+    def on_train_begin(self, loop: "Loop") -> None:
+        if self._file is None:
+            self.open()
+
+    def on_epoch_end(self, loop: "Loop", record: dict[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(stamp("metrics", record)).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def end(self) -> None:
-        self._file.close()
+    def on_train_end(self, loop: "Loop") -> None:
+        if self._file is not None:
+            self._file.close()
 
 
-class TensorBoard(Watcher):
-    """Curves for TensorBoard, in the folder ``tensorboard`` of the run."""
+class Trackers(Callback):
+    """Logs each epoch to experiment trackers such as TensorBoard.
 
-    def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # seconds
+    Args:
+        accelerator: Made with ``log_with``, the names of the trackers.
+        config: Settings of the run, for trackers that show them.
+    """
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+    def __init__(self, accelerator: Accelerator, config: Mapping[str, Any]) -> None:
+        self._accelerator = accelerator
+        self._config = dict(_flat(config))
 
-    def end_epoch(self, record: dict[str, Any]) -> None:
-        for name, value in record.items():
-            if isinstance(value, int | float) and name not in ("epoch", "step"):
-                self._writer.add_scalar(name, value, record["step"])
+    def on_train_begin(self, loop: "Loop") -> None:
+        self._accelerator.init_trackers("perron", self._config)
 
-    def end(self) -> None:
-        self._writer.close()
+    def on_epoch_end(self, loop: "Loop", record: dict[str, Any]) -> None:
+        left_out = ("epoch", "step")
+        values = {name: v for name, v in record.items() if name not in left_out}
+        self._accelerator.log(values, step=record["step"])
+
+    def on_train_end(self, loop: "Loop") -> None:
+        # Not accelerate's end_training, which ends the process group as well.
+        for tracker in self._accelerator.trackers:
+            tracker.finish()
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a nested table with keys such as ``training.seed``."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            is_plain = isinstance(value, bool | int | float | str)
+            yield f"{prefix}{key}", value if is_plain else str(value)
+
+
+def part_metrics(record: Mapping[str, Any], part: str) -> dict[str, float]:
+    """Return the metrics of train or dev in a line of metrics.jsonl, by name."""
+    prefix = f"{part}_"
+    return {
+        key.removeprefix(prefix): value
+        for key, value in record.items()
+        if key.startswith(prefix)
+    }
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the records of a run, one for each epoch."""
-    path = folder / METRICS
+    """Return the lines of metrics.jsonl, one per epoch."""
+    path = folder / METRICS_FILE
     if not path.exists():
         return []
     records = [json.loads(line) for line in path.read_text().splitlines()]
@@ -87,16 +143,19 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure  # seconds
 
     epochs = [record["epoch"] + 1 for record in records]
-    keys = dict.fromkeys(key for record in records for key in record)
-    names = [key.removeprefix("dev_") for key in keys if key.startswith("dev_")]
+    values = {
+        part: [part_metrics(record, part) for record in records]
+        for part in ("train", "dev")
+    }
+    names = list(dict.fromkeys(name for found in values["dev"] for name in found))
     figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
     axes = figure.subplots(1, len(names), squeeze=False)[0]
+    best = [record["epoch"] + 1 for record in records if record["is_best"]]
     for axis, name in zip(axes, names, strict=True):
         for part, style in (("train", "--"), ("dev", "-")):
-            if f"{part}_{name}" in keys:
-                values = [record.get(f"{part}_{name}", math.nan) for record in records]
-                axis.plot(epochs, values, style, marker="o", markersize=3, label=part)
-        best = [record["epoch"] + 1 for record in records if record["is_best"]]
+            curve = [found.get(name, math.nan) for found in values[part]]
+            if not all(map(math.isnan, curve)):
+                axis.plot(epochs, curve, style, marker="o", markersize=3, label=part)
         if best:
             axis.axvline(best[-1], color="0.7", linewidth=1, label="best epoch")
         axis.set(xlabel="epoch", ylabel=metric_title(name))

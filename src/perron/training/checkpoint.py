@@ -1,19 +1,26 @@
-"""A run that can be killed at any moment: what it needs to go on, in one file."""
+"""Checkpoints: everything needed to resume a run, and the best model so far."""
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
-from perron.errors import DataError
+from perron.errors import DataError, PerronError
 from perron.files import write_whole
 from perron.migrations import migrate, stamp
+from perron.models.io import CARD, CONFIG, WEIGHTS, model_files
+from perron.training.callbacks import Callback, MetricsFile
+from perron.training.loop import Loop
+from perron.training.state import TrainState
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -23,37 +30,43 @@ class Checkpoint:
     """A moment of a run.
 
     Attributes:
-        standing: what `Standing` takes: schedule, batch size, data position.
-        model: weights by name.
-        optimiser: state of each parameter, as "number.name".
-        chance: state of the random numbers of each process.
-        metrics_bytes: length of metrics.jsonl.
-        fingerprint: of data and vocabulary.
-        average: averaged weights by name; none unless ``training.average`` is set.
+        state: Arguments of `TrainState`: schedule, batch size, position in the data.
+        model: Weights by name.
+        optimizer: State of each parameter, as "number.name".
+        rng: State of the random number generators of each process.
+        metrics_bytes: Length of metrics.jsonl.
+        fingerprint: Hash of data and vocabulary.
+        average: Averaged weights by name; empty without ``training.average``.
     """
 
-    standing: dict[str, Any]
+    state: dict[str, Any]
     model: dict[str, Tensor]
-    optimiser: dict[str, Tensor]
-    chance: list[Tensor]
+    optimizer: dict[str, Tensor]
+    rng: list[Tensor]
     metrics_bytes: int
     fingerprint: str
     average: dict[str, Tensor] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write it whole or not at all; the one before stays until then."""
-        tensors = {f"model.{name}": value for name, value in self.model.items()}
-        tensors |= {
-            f"optimiser.{name}": value for name, value in self.optimiser.items()
+        """Write the checkpoint atomically; the one before stays until then."""
+        parts = {
+            "model": self.model,
+            "optimiser": self.optimizer,
+            "average": self.average,
+            "chance": {str(rank): state for rank, state in enumerate(self.rng)},
         }
-        tensors |= {f"average.{name}": value for name, value in self.average.items()}
-        tensors |= {f"chance.{rank}": state for rank, state in enumerate(self.chance)}
+        tensors = {
+            f"{part}.{name}": value.detach().cpu().contiguous()
+            for part, values in parts.items()
+            for name, value in values.items()
+        }
         facts = {
-            "standing": self.standing,
+            "state": self.state,
             "metrics_bytes": self.metrics_bytes,
             "fingerprint": self.fingerprint,
         }
-        write_whole(folder / CHECKPOINT, _packed(tensors, stamp("checkpoint", facts)))
+        header = {"perron": json.dumps(stamp("checkpoint", facts))}
+        write_whole(folder / CHECKPOINT, save(tensors, metadata=header))
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
@@ -77,23 +90,18 @@ class Checkpoint:
         try:
             return cls(
                 model=parts["model"],
-                optimiser=parts["optimiser"],
+                optimizer=parts["optimiser"],
                 average=parts["average"],
-                chance=[states[str(rank)] for rank in range(len(states))],
+                rng=[states[str(rank)] for rank in range(len(states))],
                 **migrate("checkpoint", facts, path),
             )
         except TypeError as error:  # keys that are unknown or missing
             raise DataError(f"is not a checkpoint ({error})", path) from error
 
 
-def _packed(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
-    held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    return save(held, metadata={"perron": json.dumps(facts)})
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's state by name; its settings are in the recipe."""
-    state = optimiser.state_dict()["state"]
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the state of an optimizer by name; its settings are in the recipe."""
+    state = optimizer.state_dict()["state"]
     return {
         f"{number}.{name}": torch.as_tensor(value)
         for number, values in state.items()
@@ -101,19 +109,18 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def restore_optimiser(
-    optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
+def _restore_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Put back what `optimiser_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, _, name = key.partition(".")
         state.setdefault(int(number), {})[name] = value
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def chance_state() -> Tensor:
+def _rng_state() -> Tensor:
     """Return the state of torch's random numbers, those of the GPU after the CPU's.
 
     Nothing else in a run draws from a shared source: the order of batches comes from
@@ -125,29 +132,178 @@ def chance_state() -> Tensor:
     return torch.cat(states)
 
 
-def restore_chance(state: Tensor) -> None:
-    """Put back what `chance_state` returned."""
+def _restore_rng(state: Tensor) -> None:
     size = len(torch.get_rng_state())
     torch.set_rng_state(state[:size])
     if torch.cuda.is_available() and len(state) > size:
         torch.cuda.set_rng_state(state[size:])
 
 
-def write_best(folder: Path, epoch: int, model: nn.Module) -> None:
-    """Keep the weights of the best epoch so far, beside those of the last best.
+class BestModel(Callback):
+    """Keeps the model of the best epoch so far in the folder of a run.
 
-    The last best goes when a checkpoint that knows the new one is there.
+    After an epoch that is the best, `on_evaluate` writes its weights as
+    best-N.safetensors. When a checkpoint knows of the epoch, `publish` renames the file
+    to model.safetensors. So the folder has a complete model from the first epoch on,
+    which is the best epoch of the checkpoint or, for a moment, of the one before.
     """
-    write_whole(best_path(folder, epoch), _packed(model.state_dict(), {"epoch": epoch}))
+
+    def __init__(
+        self, folder: Path, files: Mapping[str, bytes], card: Callable[[int], str]
+    ) -> None:
+        """Set up the files.
+
+        Args:
+            folder: Folder of the run.
+            files: Files of the model that do not change: tokenizer and configuration.
+            card: Returns the model card for an epoch.
+        """
+        self._folder, self._files, self._card = folder, files, card
+        self._is_ours = False
+
+    def on_evaluate(self, loop: Loop, record: dict[str, Any]) -> None:
+        if record["is_best"]:
+            weights = model_files(loop.model.config, loop.model.state_dict())[WEIGHTS]
+            write_whole(_staged(self._folder, record["epoch"]), weights)
+
+    def publish(self, epoch: int) -> None:
+        """Make the model of an epoch that `on_evaluate` wrote the one in the folder.
+
+        Doing so again changes nothing, so that a killed run can be repaired.
+        """
+        staged, config = _staged(self._folder, epoch), self._folder / CONFIG
+        if staged.exists():
+            self._prepare()
+            write_whole(self._folder / CARD, self._card(epoch).encode())
+            staged.replace(self._folder / WEIGHTS)
+        if not config.exists():
+            write_whole(config, self._files[CONFIG])
+        remove_staged(self._folder)
+
+    def _prepare(self) -> None:
+        """Make sure that all files in the folder belong to this run."""
+        if self._is_ours:
+            return
+        paths = {self._folder / name: content for name, content in self._files.items()}
+        if any(not p.exists() or p.read_bytes() != c for p, c in paths.items()):
+            config = self._folder / CONFIG
+            config.unlink(missing_ok=True)  # until everything else is there
+            for path, content in paths.items():
+                if path != config:
+                    write_whole(path, content)
+        self._is_ours = True
 
 
-def best_path(folder: Path, epoch: int) -> Path:
-    """Return where the weights of an epoch are."""
+def _staged(folder: Path, epoch: int) -> Path:
     return folder / f"best-{epoch}.safetensors"
 
 
-def remove_other_bests(folder: Path, epoch: int | None) -> None:
-    """Remove the weights of epochs that are no longer the best."""
+def remove_staged(folder: Path) -> None:
+    """Remove the weights of epochs that were not published."""
     for path in folder.glob("best-*.safetensors"):
-        if epoch is None or path != best_path(folder, epoch):
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+
+class Checkpointing(Callback):
+    """Writes a checkpoint after each epoch, every few minutes, and before a stop.
+
+    Every process has one, for all of them take part; the main process writes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        accelerator: Accelerator,
+        fingerprint: Callable[[], str],
+        metrics: MetricsFile,
+        best: BestModel,
+    ) -> None:
+        """Set up the callback; `restore` resumes from a checkpoint.
+
+        Args:
+            folder: Folder of the run.
+            accelerator: Processes that train together.
+            fingerprint: Returns the hash of data and vocabulary; a checkpoint is for
+                this data alone. Called in the main process, as it reads all texts.
+            metrics: Its length is in the checkpoint.
+            best: Is published after each checkpoint.
+        """
+        self._folder, self._accelerator = folder, accelerator
+        self._fingerprint = fingerprint
+        self._metrics, self._best = metrics, best
+        self._saved = 0.0
+
+    def restore(self, loop: Loop) -> None:
+        """Continue from the checkpoint in the folder, if there is one."""
+        if not (self._folder / CHECKPOINT).exists():
+            return
+        saved = Checkpoint.read(self._folder)
+        world, is_main = (
+            loop.accelerator.num_processes,
+            self._accelerator.is_main_process,
+        )
+        if is_main:
+            check_fingerprint(saved, self._fingerprint(), self._folder)
+        if len(saved.rng) != world:
+            raise PerronError(
+                f"{self._folder}: the number of processes must be {len(saved.rng)}, as "
+                f"when the run began, got {world}."
+            )
+        loop.state = TrainState(**saved.state)
+        loop.model.load_state_dict(saved.model)
+        _restore_optimizer(loop.optimizer, saved.optimizer)
+        if loop.average is not None:
+            loop.average.restore(saved.average)
+        _restore_rng(saved.rng[loop.accelerator.process_index])
+        if is_main:
+            self._metrics.open(saved.metrics_bytes)
+            if loop.state.best_epoch is not None:
+                self._best.publish(loop.state.best_epoch)
+
+    def on_epoch_begin(self, loop: Loop, steps: int) -> None:
+        self._saved = time.monotonic()
+
+    def on_step(self, loop: Loop) -> None:
+        due = time.monotonic() - self._saved > loop.settings.checkpoint_seconds
+        if loop.stopping or self._agree(due):
+            self._save(loop)
+            self._saved = time.monotonic()
+
+    def on_epoch_end(self, loop: Loop, record: dict[str, Any]) -> None:
+        self._save(loop)
+
+    def _agree(self, due: bool) -> bool:
+        """Let the main process decide."""
+        accelerator = self._accelerator
+        if accelerator.num_processes == 1:
+            return due
+        answer = torch.tensor([float(due and accelerator.is_main_process)])
+        return bool(accelerator.reduce(answer.to(accelerator.device)) > 0)
+
+    def _save(self, loop: Loop) -> None:
+        """Write a checkpoint; only then replace the model that the last one knew."""
+        rng = [_rng_state()]
+        if self._accelerator.num_processes > 1:
+            rng = gather_object(rng)
+        if self._accelerator.is_main_process:
+            Checkpoint(
+                state=loop.state.to_dict(),
+                model=loop.model.state_dict(),
+                optimizer=_optimizer_tensors(loop.optimizer),
+                rng=rng,
+                metrics_bytes=self._metrics.size,
+                fingerprint=self._fingerprint(),
+                average={} if loop.average is None else loop.average.tensors,
+            ).write(self._folder)
+            if loop.state.best_epoch is not None:
+                self._best.publish(loop.state.best_epoch)
+        self._accelerator.wait_for_everyone()
+
+
+def check_fingerprint(saved: Checkpoint, fingerprint: str, folder: Path) -> None:
+    """Refuse a checkpoint of other data."""
+    if saved.fingerprint != fingerprint:
+        raise PerronError(
+            f"{folder}: the data or the word vectors have changed since this run "
+            "began, so it cannot be resumed. Train in another folder (--out)."
+        )

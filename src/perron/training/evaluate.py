@@ -54,7 +54,7 @@ def evaluate(
     if world > 1:
         # Every example was classified by one process and is zero in the others.
         found = _summed(found, device)
-    return Evaluation(examples.labels, found)
+    return Evaluation(examples.labels, found, examples.weights)
 
 
 def _summed(values: np.ndarray, device: torch.device | str) -> np.ndarray:

@@ -1,114 +1,125 @@
-"""The whole training loop."""
+"""The training loop, for one process or several."""
 
 import math
 import signal
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perron.errors import PerronError
-from perron.text.batches import epoch_batches
-from perron.training.callbacks import MetricsFile, Watcher
-from perron.training.checkpoint import (
-    CHECKPOINT,
-    Checkpoint,
-    chance_state,
-    optimiser_tensors,
-    remove_other_bests,
-    restore_chance,
-    restore_optimiser,
-    write_best,
-)
+from perron.models import Classifier
+from perron.text.batches import Batch, Examples, epoch_batches
+from perron.training.callbacks import Callback
+from perron.training.devices import SingleDevice
 from perron.training.evaluate import evaluate
-from perron.training.prepare import Prepared
 from perron.training.recipe import TrainingSettings
-from perron.training.state import Standing, WeightAverage, learning_rate
-from perron.training.stopping import Stopped, StopRequest, held_back_signals
+from perron.training.state import TrainState, WeightAverage, learning_rate
+from perron.training.stopping import Stopped, StopRequest
+
+
+class DivergedError(PerronError, ValueError):
+    """The loss is no longer finite."""
 
 
 class Loop:
-    """Trains a prepared model in a folder, from its beginning or from a checkpoint."""
+    """Trains a classifier until the schedule ends, and evaluates it after each epoch.
+
+    It knows nothing of files: whatever should happen on the way, such as checkpoints,
+    is a callback.
+
+    Attributes:
+        model: The classifier itself, also where several processes train it.
+        state: Where training is.
+        stopping: Number of the signal that stops training after this batch, or 0.
+    """
 
     def __init__(
         self,
-        prepared: Prepared,
-        folder: Path,
-        accelerator: Accelerator,
-        watchers: Sequence[Watcher] = (),
+        model: Classifier,
+        settings: TrainingSettings,
+        train: Examples,
+        dev: Examples | None = None,
+        *,
+        accelerator: Accelerator | SingleDevice | None = None,
+        callbacks: Sequence[Callback] = (),
+        stop: StopRequest | None = None,
     ) -> None:
-        self.prepared = prepared
-        self.settings = prepared.recipe.training
-        self.folder = folder
-        self.accelerator = accelerator
-        self.standing = Standing(self.settings.batch_size)
-        optimiser = make_optimiser(prepared.model.to(accelerator.device), self.settings)
+        """Set up optimizer, schedule and random state.
+
+        Args:
+            model: Is trained in place.
+            settings: Schedule and optimizer.
+            train: Examples to learn from; their weights count.
+            dev: Examples that choose the best epoch and end training early. Without
+                them all epochs are trained, and the last one is kept.
+            accelerator: Devices and processes. Defaults to the device of the model.
+            callbacks: Called in this order. They are not restricted to the main
+                process: give them to the processes that need them.
+            stop: Asks for a stop after the current batch.
+        """
+        self.settings = settings
+        self.train, self.dev = train, dev
+        device = next(model.parameters()).device
+        self.accelerator = accelerator or SingleDevice(device)
+        self.callbacks = list(callbacks)
+        self.state = TrainState(settings.batch_size)
+        self.stopping = 0
+        self._stop = stop or StopRequest()
+        self.model = model.to(self.accelerator.device)
+        optimizer = make_optimiser(model, settings)
         self.average = None
-        if self.settings.average is not None:
-            self.average = WeightAverage(prepared.model, self.settings.average)
-        saved = self._restore(optimiser)
-        self.model, self.optimiser = accelerator.prepare(prepared.model, optimiser)
-        rank = accelerator.process_index
-        if saved is not None:
-            restore_chance(saved.chance[rank])
-        else:  # every process has a dropout of its own
-            torch.manual_seed(self.settings.seed + rank)
-        self.metrics = None
-        self.watchers = list(watchers) if accelerator.is_main_process else []
-        if accelerator.is_main_process:
-            size = saved.metrics_bytes if saved else 0
-            self.metrics = MetricsFile(folder, size)
-            self.watchers.insert(0, self.metrics)
+        if settings.average is not None:
+            self.average = WeightAverage(model, settings.average)
+        self._wrapped, self.optimizer = self.accelerator.prepare(model, optimizer)
+        # Every process has a dropout of its own.
+        torch.manual_seed(settings.seed + self.accelerator.process_index)
 
-    def run(self) -> Standing:
-        """Train until it is over; raise `Stopped` when a signal asks for it."""
+    def run(self) -> TrainState:
+        """Train to the end.
+
+        Raises:
+            Stopped: A stop was asked for.
+            DivergedError: The loss is not finite.
+        """
         try:
-            with held_back_signals() as request:
-                while not self.standing.finished:
-                    self._train_epoch(request)
-                    self._end_epoch()
-            if request.number:  # it came after the last batch
-                raise Stopped(request.number)
+            self._call("on_train_begin")
+            while not self.state.finished:
+                self._train_epoch()
+                self._end_epoch()
+            if self._stop.number:  # it came after the last batch
+                raise Stopped(self._stop.number)
         finally:
-            for watcher in self.watchers:
-                watcher.end()
-        return self.standing
+            self._call("on_train_end")
+        return self.state
 
-    def _train_epoch(self, request: StopRequest) -> None:
-        standing, settings = self.standing, self.settings
+    def _call(self, hook: str, *arguments: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, hook)(self, *arguments)
+
+    def _train_epoch(self) -> None:
+        state, settings = self.state, self.settings
         batches = epoch_batches(
-            self.prepared.train.sizes,
-            standing.batch_size,
-            settings.seed,
-            standing.epoch,
+            self.train.sizes, state.batch_size, settings.seed, state.epoch
         )
-        self.model.train()
-        for watcher in self.watchers:
-            watcher.begin_epoch(standing, len(batches), len(self.prepared.train))
-        saved = time.monotonic()
-        for rows in batches[standing.position :]:
+        self._wrapped.train()
+        self._call("on_epoch_begin", len(batches))
+        for rows in batches[state.position :]:
             began = time.monotonic()
-            loss, right, stop = self._learn(rows, request)
-            standing.count(loss, right, len(rows), time.monotonic() - began)
-            for watcher in self.watchers:
-                watcher.step(standing, len(rows))
-            due = time.monotonic() - saved > settings.checkpoint_seconds
-            if stop or self._agree(due):
-                self._save()
-                saved = time.monotonic()
-            if stop:
-                raise Stopped(stop)
+            loss, correct, self.stopping = self._learn(rows)
+            state.count(loss, correct, len(rows), time.monotonic() - began)
+            self._call("on_step")
+            if self.stopping:
+                raise Stopped(self.stopping)
 
-    def _learn(self, rows: np.ndarray, request: StopRequest) -> tuple[float, int, int]:
-        """Take one step; return the summed loss, right answers, and a signal or 0.
+    def _learn(self, rows: np.ndarray) -> tuple[float, float, int]:
+        """Take one step; return the summed loss, correct answers, and a signal or 0.
 
         The gradient is that of the mean loss over the whole batch. Each process reads
         and learns from a share of it, all at once or in parts.
@@ -116,137 +127,94 @@ class Loop:
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         share = rows[rank::world]
         parts = [p for p in np.array_split(share, self.settings.accumulate) if len(p)]
-        rate = learning_rate(self.standing.step, self.settings)
-        for group in self.optimiser.param_groups:
+        rate = learning_rate(self.state.step, self.settings)
+        for group in self.optimizer.param_groups:
             group["lr"] = group["rate"] * rate
-        told = torch.zeros(2, device=self.accelerator.device)
+        sums = torch.zeros(2, device=self.accelerator.device)
         for part in parts[:-1]:
-            with self.accelerator.no_sync(self.model):
-                told += self._add_gradient(part, 1.0, len(rows))
+            with self.accelerator.no_sync(self._wrapped):
+                sums += self._add_gradient(part, 1.0, len(rows))
         if parts:
-            told += self._add_gradient(parts[-1], 1.0, len(rows))
-        else:  # a process without texts does one for show
-            told += self._add_gradient(rows[:1], 0.0, len(rows))
-        self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        self.optimiser.step()
+            sums += self._add_gradient(parts[-1], 1.0, len(rows))
+        else:  # a process without texts takes part with one of no weight
+            sums += self._add_gradient(rows[:1], 0.0, len(rows))
+        self.accelerator.clip_grad_norm_(self._wrapped.parameters(), self.settings.clip)
+        self.optimizer.step()
         if self.average is not None:
-            self.average.update(self.standing.step + 1)
-        self.optimiser.zero_grad()
-        total, good, stop = self._total(told, request.number)
-        if not math.isfinite(total):
-            raise PerronError(
-                f"the loss became {total} at step {self.standing.step}: try a lower "
-                "training.learning_rate or training.clip"
+            self.average.update(self.state.step + 1)
+        self.optimizer.zero_grad()
+        loss, correct, stop = self._total(sums, self._stop.number)
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"the loss became {loss} at step {self.state.step}. Lower "
+                "learning_rate (training.learning_rate) or training.clip."
             )
-        return total, good, stop
+        return loss, correct, stop
 
     def _add_gradient(self, rows: np.ndarray, weight: float, whole: int) -> Tensor:
-        """Add the gradient of some rows; return their summed loss and right answers.
+        """Add the gradient of some rows; return their summed loss and correct answers.
 
         Gradients are averaged over processes, so each scales its own sum up. ``whole``
         is the number of texts of the batch in all processes.
         """
-        batch = self.prepared.train.batch(rows).to(self.accelerator.device)
+        batch = self.train.batch(rows).to(self.accelerator.device)
         with self.accelerator.autocast():
-            logits = self.model(**batch.inputs).logits.float()
-        loss = weight * F.cross_entropy(logits, batch.labels, reduction="sum")
+            logits = self._wrapped(**batch.inputs).logits.float()
+        loss = weight * _summed_loss(logits, batch)
         self.accelerator.backward(loss * (self.accelerator.num_processes / whole))
-        right = weight * (logits.argmax(-1) == batch.labels).sum()
-        return torch.stack([loss.detach(), right.to(loss)])
+        correct = logits.argmax(-1) == batch.labels
+        if batch.weights is not None:
+            correct = correct * batch.weights
+        return torch.stack([loss.detach(), weight * correct.sum().to(loss)])
 
-    def _total(self, told: torch.Tensor, stop: int) -> tuple[float, int, int]:
-        """Sum over processes; any process's signal stops all, at the same step."""
+    def _total(self, sums: Tensor, stop: int) -> tuple[float, float, int]:
+        """Sum over processes; the signal of any process stops all, at the same step."""
         if self.accelerator.num_processes > 1:
-            told = torch.cat([told, told.new_tensor([stop > 0])])
-            told = self.accelerator.reduce(told, "sum")
-            stop = stop or (signal.SIGTERM if told[2] > 0 else 0)
-        return told[0].item(), round(told[1].item()), int(stop)
-
-    def _agree(self, due: bool) -> bool:
-        """Let the main process decide."""
-        if self.accelerator.num_processes == 1:
-            return due
-        answer = torch.tensor([float(due and self.accelerator.is_main_process)])
-        return bool(self.accelerator.reduce(answer.to(self.accelerator.device)) > 0)
+            sums = torch.cat([sums, sums.new_tensor([stop > 0])])
+            sums = self.accelerator.reduce(sums, "sum")
+            stop = stop or (signal.SIGTERM if sums[2] > 0 else 0)
+        return sums[0].item(), sums[1].item(), int(stop)
 
     def _end_epoch(self) -> None:
-        """Evaluate and keep the best; training goes on from what was not averaged."""
+        """Evaluate; training continues from the weights that were not averaged."""
         with nullcontext() if self.average is None else self.average.in_model():
             record = self._evaluate()
-        for watcher in self.watchers:
-            watcher.end_epoch(record)
-        self._save()
+            self._call("on_evaluate", record)
+        self._call("on_epoch_end", record)
 
     def _evaluate(self) -> dict[str, Any]:
-        """Return how the epoch went; keep the model's weights if they are the best."""
-        standing, settings = self.standing, self.settings
-        model = self.accelerator.unwrap_model(self.model)
-        result = evaluate(
-            model,
-            self.prepared.dev,
-            self.accelerator.device,
-            self.accelerator.process_index,
-            self.accelerator.num_processes,
-        )
+        """Return the line of metrics.jsonl for the epoch, and begin the next one."""
+        state, settings = self.state, self.settings
+        metrics = None
+        if self.dev is not None:
+            metrics = evaluate(
+                self.model,
+                self.dev,
+                self.accelerator.device,
+                self.accelerator.process_index,
+                self.accelerator.num_processes,
+            ).metrics
+        dev = {f"dev_{name}": value for name, value in (metrics or {}).items()}
         record: dict[str, Any] = {
-            "epoch": standing.epoch,
-            "step": standing.step,
-            "batch_size": standing.batch_size,
-            "learning_rate": learning_rate(max(0, standing.step - 1), settings),
-            "train_log_loss": standing.loss / standing.seen,
-            "train_accuracy": standing.right / standing.seen,
-            **{f"dev_{name}": value for name, value in result.metrics.items()},
-            "seconds": standing.seconds,
-            "texts_per_second": standing.seen / standing.seconds,
+            "epoch": state.epoch,
+            "step": state.step,
+            "batch_size": state.batch_size,
+            "learning_rate": learning_rate(max(0, state.step - 1), settings),
+            "train_log_loss": state.loss / state.examples,
+            "train_accuracy": state.correct / state.examples,
+            **dev,
+            "seconds": state.seconds,
+            "texts_per_second": state.examples / state.seconds,
         }
-        record["is_best"] = standing.end_epoch(
-            result.metrics["accuracy"], result.metrics["log_loss"], settings
-        )
-        if record["is_best"] and self.accelerator.is_main_process:
-            write_best(self.folder, record["epoch"], model)
+        record["is_best"] = state.end_epoch(metrics, settings)
         return record
 
-    def _save(self) -> None:
-        """Write a checkpoint; only then drop what the one before needed."""
-        chances = [chance_state()]
-        if self.accelerator.num_processes > 1:
-            chances = gather_object(chances)
-        if self.metrics is not None:
-            Checkpoint(
-                self.standing.to_dict(),
-                self.accelerator.unwrap_model(self.model).state_dict(),
-                optimiser_tensors(self.optimiser),
-                chances,
-                self.metrics.size,
-                self.prepared.fingerprint,
-                {} if self.average is None else self.average.tensors,
-            ).write(self.folder)
-            remove_other_bests(self.folder, self.standing.best_epoch)
-        self.accelerator.wait_for_everyone()
 
-    def _restore(self, optimiser: torch.optim.Optimizer) -> Checkpoint | None:
-        """Go back to the last checkpoint, if there is one."""
-        world = self.accelerator.num_processes
-        if not (self.folder / CHECKPOINT).exists():
-            return None
-        saved = Checkpoint.read(self.folder)
-        is_main = self.accelerator.is_main_process  # whoever checks reads all texts
-        if is_main and saved.fingerprint != self.prepared.fingerprint:
-            raise PerronError(
-                f"{self.folder}: the data or the word vectors have changed since this "
-                "run began; it cannot go on. Train anew in another folder (--out)"
-            )
-        if len(saved.chance) != world:
-            raise PerronError(
-                f"{self.folder}: the run began with {len(saved.chance)} process(es) "
-                f"and can only go on with as many, but there are {world}"
-            )
-        self.standing = Standing(**saved.standing)
-        self.prepared.model.load_state_dict(saved.model)
-        restore_optimiser(optimiser, saved.optimiser)
-        if self.average is not None:
-            self.average.restore(saved.average)
-        return saved
+def _summed_loss(logits: Tensor, batch: Batch) -> Tensor:
+    if batch.weights is None:
+        return F.cross_entropy(logits, batch.labels, reduction="sum")
+    losses = F.cross_entropy(logits, batch.labels, reduction="none")
+    return (losses * batch.weights).sum()
 
 
 def make_optimiser(

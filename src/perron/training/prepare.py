@@ -1,18 +1,20 @@
-"""Before the first step: data, vocabulary, word vectors, model."""
+"""From settings and texts to data and a model, before the first step."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from datasets import Dataset
 
-from perron.models import Classifier, ModelConfig, build_model
+from perron.models import Classifier, ModelConfig, ModelSettings, build_model
 from perron.models.config import HuggingFaceSettings
 from perron.text.batches import Examples
 from perron.text.datasets import Splits, load_data
-from perron.text.encoding import WordIds
+from perron.text.encoding import TextSettings, WordIds
 from perron.text.vectors import Coverage
 from perron.text.vocabulary import (
     Lexicon,
@@ -28,18 +30,18 @@ HASHED = 1000  # examples that are hashed together
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that the loop needs.
+    """Data and model of a run before training.
 
     Attributes:
-        recipe: with the settings that the data decided.
-        splits: the texts.
-        train: to learn from.
-        dev: chooses the best epoch.
-        test: for the end; may be missing.
-        word_ids: how the texts became ids.
-        model: with the word vectors in it, otherwise random.
-        coverage: of each source of word vectors.
-        skipped_vectors: bad rows left out of each source.
+        recipe: Settings, with those that the data decided.
+        splits: The texts.
+        train: Examples to learn from.
+        dev: Examples that choose the best epoch.
+        test: Examples for the end; None if there are none.
+        word_ids: Turned the texts into ids.
+        model: Has the word vectors; otherwise its weights are random.
+        coverage: Number of words that each source of word vectors has.
+        skipped_vectors: Number of bad rows left out of each source.
     """
 
     recipe: Recipe
@@ -54,7 +56,7 @@ class Prepared:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of ids, labels and vocabulary; a checkpoint belongs to one."""
+        """Hash of ids, labels and vocabulary; a checkpoint belongs to one."""
         parts = [self.train, self.dev, self.test]
         return _fingerprint(
             parts, [*self.word_ids.tokenizer.words, *self.splits.labels]
@@ -67,79 +69,123 @@ def prepare(
     """Read everything and build the model; the seed decides its random weights.
 
     Args:
-        recipe: what to train.
-        root: folder of the datasets.
-        progress: told about the reading of word vectors.
+        recipe: Settings of the run.
+        root: Folder of the datasets.
+        progress: Called while word vectors are read.
     """
-    data, text = recipe.data, recipe.text
+    data = recipe.data
     splits = load_data(data, root)
+    built = build_classifier(
+        recipe.model,
+        recipe.text,
+        splits.labels,
+        recipe.training.seed,
+        count=lambda: dataset_counts(splits.train, recipe.text.case, data),
+        vectors=recipe.vectors,
+        vector_spread=recipe.vector_spread,
+        skip_bad=data.skip_bad,
+        progress=progress,
+    )
+    word_ids = built.word_ids.reading(data.tokenised, data.sentence_mark)
+
+    def encoded(rows: Dataset) -> Examples:
+        return Examples(word_ids.encode_dataset(rows))
+
+    return Prepared(
+        recipe.model_copy(update={"model": built.model.config.settings}),
+        splits,
+        encoded(splits.train),
+        encoded(splits.dev),
+        None if splits.test is None else encoded(splits.test),
+        word_ids,
+        built.model,
+        built.coverage,
+        built.skipped_vectors,
+    )
+
+
+class BuiltClassifier(NamedTuple):
+    """A classifier before training.
+
+    Attributes:
+        model: Has the given word vectors, or the weights of a pretrained encoder;
+            otherwise its weights are random.
+        word_ids: Turns texts into the ids that it reads.
+        coverage: Number of words that each source of word vectors has.
+        skipped_vectors: Number of bad rows left out of each source.
+    """
+
+    model: Classifier
+    word_ids: WordIds
+    coverage: dict[str, Coverage]
+    skipped_vectors: dict[str, int]
+
+
+def build_classifier(
+    settings: ModelSettings,
+    text: TextSettings,
+    labels: Sequence[str],
+    seed: int,
+    *,
+    count: Callable[[], Mapping[str, int]],
+    vectors: Sequence[str] = (),
+    vector_spread: float | None = None,
+    skip_bad: bool = False,
+    progress: VectorProgress | None = None,
+) -> BuiltClassifier:
+    """Build a classifier for texts: vocabulary, word vectors or pretrained encoder.
+
+    Args:
+        settings: The parts of the model. The width of its embedding is that of word
+            vectors, where there are some.
+        text: How texts become words.
+        labels: Names of the classes.
+        seed: Random seed of the weights.
+        count: Returns how often each word occurs in the training texts. Is not called
+            for a pretrained encoder, which has a vocabulary of its own.
+        vectors: Sources of word vectors, which are concatenated.
+        vector_spread: Standard deviation that each source is scaled to.
+        skip_bad: Leave out rows of word vectors that cannot be read.
+        progress: Called while word vectors are read.
+    """
+    encoder = settings.encoder
     start: Lexicon | Pretrained
-    encoder = recipe.model.encoder
     if isinstance(encoder, HuggingFaceSettings):
         start = read_pretrained(encoder.model, text.max_words, encoder.marks)
     else:
-        counts = dataset_counts(splits.train, text.case, data)
-        start = choose_lexicon(counts, text, recipe.vectors, data.skip_bad, progress)
-    word_ids = WordIds(
-        start.tokenizer,
-        recipe.model.kind,
-        text.max_words,
-        text.max_sentences,
-        data.tokenised,
-        data.sentence_mark,
-    )
-    train = Examples(word_ids.encode_dataset(splits.train))
-    dev = Examples(word_ids.encode_dataset(splits.dev))
-    test = None
-    if splits.test is not None:
-        test = Examples(word_ids.encode_dataset(splits.test))
+        start = choose_lexicon(count(), text, vectors, skip_bad, progress)
     if start.width is not None:
-        recipe = with_width(recipe, start.width)
-    lexicon = start if isinstance(start, Lexicon) else None
-    return Prepared(
-        recipe,
-        splits,
-        train,
-        dev,
-        test,
-        word_ids,
-        _model(recipe, splits.labels, start),
-        {} if lexicon is None else lexicon.coverage(),
-        {} if lexicon is None else lexicon.skipped(),
-    )
-
-
-def with_width(recipe: Recipe, width: int) -> Recipe:
-    """Return the recipe with the width that the word vectors have."""
-    embedding = recipe.model.embedding.model_copy(update={"dim": width})
-    model = recipe.model.model_copy(update={"embedding": embedding})
-    return recipe.model_copy(update={"model": model})
-
-
-def _model(
-    recipe: Recipe, labels: tuple[str, ...], start: Lexicon | Pretrained
-) -> Classifier:
-    torch.manual_seed(recipe.training.seed)
+        settings = with_width(settings, start.width)
     config = ModelConfig(
-        settings=recipe.model,
+        settings=settings,
         vocabulary=len(start.words if isinstance(start, Lexicon) else start.vectors),
-        labels=labels,
-        max_words=recipe.text.max_words,
-        max_sentences=recipe.text.max_sentences,
+        labels=tuple(labels),
+        max_words=text.max_words,
+        max_sentences=text.max_sentences,
         pretrained=start.config if isinstance(start, Pretrained) else None,
     )
+    torch.manual_seed(seed)
     model = build_model(config)
+    sizes = text.max_words, text.max_sentences
+    word_ids = WordIds(start.tokenizer, settings.kind, *sizes)
     if isinstance(start, Pretrained):
         start.fill(model)
-    elif start.sources:
-        matrix = start.matrix(recipe.training.seed, recipe.vector_spread)
+        return BuiltClassifier(model, word_ids, {}, {})
+    if start.sources:
+        matrix = start.matrix(seed, vector_spread)
         model.embedding.set_vectors(torch.from_numpy(matrix))
-    return model
+    return BuiltClassifier(model, word_ids, start.coverage(), start.skipped())
+
+
+def with_width(settings: ModelSettings, width: int) -> ModelSettings:
+    """Return the settings of a model with the width that its word vectors have."""
+    embedding = settings.embedding.model_copy(update={"dim": width})
+    return settings.model_copy(update={"embedding": embedding})
 
 
 def _fingerprint(parts: Iterable[Examples | None], names: Sequence[str]) -> str:
-    """Hash what is learnt from; where the cache keeps it, and since when, is not."""
-    told = hashlib.sha256("\n".join(names).encode())
+    """Hash the content of examples, independent of where the cache keeps it."""
+    digest = hashlib.sha256("\n".join(names).encode())
     for examples in parts:
         if examples is None:
             continue
@@ -147,5 +193,5 @@ def _fingerprint(parts: Iterable[Examples | None], names: Sequence[str]) -> str:
             rows = range(begin, min(begin + HASHED, len(examples)))
             batch = examples.batch(rows)
             for tensor in (*batch.inputs.values(), batch.labels):
-                told.update(tensor.numpy().tobytes())
-    return told.hexdigest()
+                digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

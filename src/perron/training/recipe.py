@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from perron.errors import SettingsError
 from perron.files import read_toml
@@ -22,6 +22,7 @@ from perron.models.config import (
 )
 from perron.text.encoding import TextSettings
 from perron.text.settings import DataSettings
+from perron.training.metrics import find_metric
 
 SETTINGS = "settings.toml"  # the settings of a run, in its folder
 
@@ -48,8 +49,15 @@ class TrainingSettings(Settings):
     accumulate: Count = 1  # parts of a batch, one after the other: less memory
     max_epochs: Count = 50
     patience: Count = 7  # epochs without a new best
+    metric_for_best_model: str = "accuracy"  # on dev; of equals, the least log-loss
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on GPUs with it
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 120.0  # and after each epoch
+
+    @field_validator("metric_for_best_model")
+    @classmethod
+    def _is_metric(cls, name: str) -> str:
+        find_metric(name)
+        return name
 
     @model_validator(mode="after")
     def _bounds(self) -> "TrainingSettings":

@@ -1,37 +1,54 @@
 """One training run in a folder of its own, from recipe to saved model."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 from perron.errors import SettingsError, differences
 from perron.files import locked, make_folder, remove_parts, write_whole
 from perron.migrations import migrate, stamp
 from perron.model_card import Score, model_card
-from perron.models import Classifier
-from perron.pipeline import Pipeline
+from perron.models.io import CARD, CONFIG, TOKENIZER, WEIGHTS, model_files
 from perron.text.vocabulary import VectorProgress
-from perron.training.callbacks import Watcher, draw_curves, read_metrics
-from perron.training.checkpoint import CHECKPOINT, best_path, remove_other_bests
+from perron.training.callbacks import (
+    METRICS_FILE,
+    Callback,
+    MetricsFile,
+    Trackers,
+    draw_curves,
+    part_metrics,
+    read_metrics,
+)
+from perron.training.checkpoint import (
+    CHECKPOINT,
+    BestModel,
+    Checkpoint,
+    Checkpointing,
+    check_fingerprint,
+    remove_staged,
+)
+from perron.training.devices import check_trackers, make_accelerator
 from perron.training.evaluate import evaluate
 from perron.training.graph_measures import measure_graphs
 from perron.training.loop import Loop
 from perron.training.metrics import format_metric, metric_title
 from perron.training.prepare import Prepared, prepare, with_width
 from perron.training.recipe import SETTINGS, Recipe, read_settings
-from perron.training.state import Standing
+from perron.training.state import TrainState
+from perron.training.stopping import held_back_signals
 
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"
+CURVES = "curves.png"
+LOGS = "tensorboard"  # folder of the files of trackers
 
 
 @dataclass(frozen=True)
@@ -72,71 +89,151 @@ class Result:
     confusion: Sequence[Sequence[int]] = ()
 
 
-def make_accelerator(precision: str) -> Accelerator:
-    """Return accelerate's object for this machine, as it was launched."""
-    cpu = not torch.accelerator.is_available()
-    if precision == "bf16" and not has_bf16():
-        raise SettingsError(
-            "training.precision = 'bf16': this device cannot; take 'auto' or 'fp32'"
-        )
-    if precision == "auto":  # on a CPU that has it, it is rarely faster
-        precision = "bf16" if has_bf16() and not cpu else "fp32"
-    # Its state is one for the whole process, and otherwise refuses a second run there
-    # that has another precision.
-    AcceleratorState._reset_state()
-    return Accelerator(cpu=cpu, mixed_precision="bf16" if precision == "bf16" else "no")
-
-
-def has_bf16() -> bool:
-    """Return if this machine computes in bfloat16; on a CPU, if its LSTM does."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
-    if torch.accelerator.is_available():
-        return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
 def train(
     recipe: Recipe,
     folder: Path,
     *,
     root: Path | None = None,
     resume: bool = False,
-    watchers: Sequence[Watcher] = (),
+    callbacks: Sequence[Callback] = (),
+    log_with: Sequence[str] = (),
     on_prepared: Callable[[Prepared], None] | None = None,
     vector_progress: VectorProgress | None = None,
 ) -> Result:
-    """Train, test, and save the best epoch's model in the folder.
+    """Train a model, test its best epoch, and save it in a folder.
+
+    The folder holds the best model so far from the end of the first epoch on.
 
     Args:
-        recipe: what to train.
-        folder: of the run. With ``resume`` what is there goes on; without it must hold
-            no run.
-        root: folder of the datasets.
-        resume: go on after the last checkpoint; a run that is over is left as it is.
-        watchers: told how it goes.
-        on_prepared: told what was read, before the first step; may refuse it.
-        vector_progress: told how the reading of word vectors goes.
+        recipe: Settings of the run.
+        folder: Folder of the run, which must not hold another one.
+        root: Folder of the datasets.
+        resume: Continue a run from its last checkpoint, if there is one. A run that is
+            over is left as it is.
+        callbacks: Called in the main process, before the checkpoint is written.
+        log_with: Experiment trackers of accelerate: tensorboard, wandb and others.
+        on_prepared: Called with the data and the model before the first step; may
+            raise an error.
+        vector_progress: Called while word vectors are read.
     """
-    accelerator = make_accelerator(recipe.training.precision)
-    if accelerator.is_main_process:
-        _check_folder(recipe, folder, resume)
-    accelerator.wait_for_everyone()
-    if resume and (folder / RESULT).exists():
-        if accelerator.is_main_process:
-            _clear(folder)  # should it have been killed before it did so itself
-        return read_result(folder)
-    with locked(folder) if accelerator.is_main_process else nullcontext():
-        if accelerator.is_main_process:
-            remove_parts(folder)
-        with accelerator.main_process_first():
+    check_trackers(log_with)
+    accelerator = make_accelerator(recipe.training.precision, log_with, folder / LOGS)
+    with _run_folder(recipe, folder, accelerator, resume) as is_over:
+        if is_over:
+            return read_result(folder)
+        with accelerator.main_process_first():  # others find the data in the cache
             prepared = prepare(recipe, root, vector_progress)
         if accelerator.is_main_process:
             if on_prepared is not None:
                 on_prepared(prepared)
             _settle(prepared.recipe, folder)
-        standing = Loop(prepared, folder, accelerator, watchers).run()
-        return _finish(prepared, folder, accelerator, standing)
+        metrics = MetricsFile(folder)
+        best = _best_model(prepared, folder)
+        checkpoints = Checkpointing(
+            folder, accelerator, lambda: prepared.fingerprint, metrics, best
+        )
+        used: list[Callback] = [checkpoints]
+        if accelerator.is_main_process:
+            used = [metrics, best, *callbacks, checkpoints]
+            if log_with:
+                config = prepared.recipe.model_dump(mode="json")
+                used.insert(0, Trackers(accelerator, config))
+        with held_back_signals() as request:
+            loop = Loop(
+                prepared.model,
+                recipe.training,
+                prepared.train,
+                prepared.dev,
+                accelerator=accelerator,
+                callbacks=used,
+                stop=request,
+            )
+            checkpoints.restore(loop)
+            state = loop.run()
+        return _finish(prepared, folder, accelerator, state)
+
+
+def finish(
+    folder: Path,
+    *,
+    root: Path | None = None,
+    on_prepared: Callable[[Prepared], None] | None = None,
+    vector_progress: VectorProgress | None = None,
+) -> Result:
+    """Finish a run that was stopped: test its best epoch so far, and end it there.
+
+    Afterwards the folder is that of any run that is over, and cannot be resumed.
+
+    Args:
+        folder: Folder of the run.
+        root: Folder of the datasets.
+        on_prepared: Called with the data and the model.
+        vector_progress: Called while word vectors are read.
+
+    Raises:
+        SettingsError: There is no run in the folder, or it has not finished an epoch.
+        Busy: A process is training in the folder.
+    """
+    recipe = read_settings(folder)
+    accelerator = make_accelerator(recipe.training.precision)
+    with _run_folder(recipe, folder, accelerator, resume=True) as is_over:
+        if is_over:
+            return read_result(folder)
+        has_checkpoint = (folder / CHECKPOINT).exists()
+        saved = Checkpoint.read(folder) if has_checkpoint else None
+        if saved is None or (best_epoch := saved.state["best_epoch"]) is None:
+            raise SettingsError(
+                f"{folder}: no epoch of this run is complete, so there is no model to "
+                f"finish it with. Resume it: perron train --resume --out {folder}"
+            )
+        with accelerator.main_process_first():
+            prepared = prepare(recipe, root, vector_progress)
+        if accelerator.is_main_process:
+            check_fingerprint(saved, prepared.fingerprint, folder)
+            if on_prepared is not None:
+                on_prepared(prepared)
+            _best_model(prepared, folder).publish(best_epoch)
+        prepared.model.to(accelerator.device)
+        return _finish(prepared, folder, accelerator, TrainState(**saved.state))
+
+
+@contextmanager
+def _run_folder(
+    recipe: Recipe, folder: Path, accelerator: Accelerator, resume: bool
+) -> Iterator[bool]:
+    """Lock the folder of a run, and yield whether the run is over.
+
+    A folder that is made here and stays without a checkpoint is removed again if the
+    run fails.
+    """
+    if not accelerator.is_main_process:
+        accelerator.wait_for_everyone()
+        yield resume and (folder / RESULT).exists()
+        return
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    _check_folder(recipe, folder, resume)
+    accelerator.wait_for_everyone()
+    is_over = resume and (folder / RESULT).exists()
+    if is_over:
+        _clear(folder)  # in case it was killed before it could do so
+    try:
+        with nullcontext() if is_over else locked(folder):
+            remove_parts(folder)
+            yield is_over
+    except BaseException:
+        if missing and not (folder / CHECKPOINT).exists():
+            _remove_traces(folder, missing)
+        raise
+
+
+def _remove_traces(folder: Path, made: Sequence[Path]) -> None:
+    """Remove the files of a run that took no step, and folders that are then empty."""
+    shutil.rmtree(folder / LOGS, ignore_errors=True)
+    with suppress(OSError):  # something else is in a folder: leave it
+        for name in (SETTINGS, METRICS_FILE, ".lock"):
+            (folder / name).unlink(missing_ok=True)
+        for path in made:
+            path.rmdir()
 
 
 def read_result(folder: Path) -> Result:
@@ -161,7 +258,8 @@ def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
             )
         if recipe.width_is_found:  # and what decides it is not read yet
             width = read_settings(folder).model.embedding.dim
-            recipe = with_width(recipe, width)
+            model = with_width(recipe.model, width)
+            recipe = recipe.model_copy(update={"model": model})
         _check_settings(recipe, folder)
     make_folder(folder)
 
@@ -183,16 +281,30 @@ def _check_settings(recipe: Recipe, folder: Path) -> None:
         )
 
 
+def _best_model(prepared: Prepared, folder: Path) -> BestModel:
+    """Return the callback that keeps the best model in the folder."""
+    files = {
+        TOKENIZER: prepared.word_ids.tokenizer.to_json().encode(),
+        CONFIG: model_files(prepared.model.config, {})[CONFIG],
+    }
+
+    def card(epoch: int) -> str:
+        record = read_metrics(folder)[epoch]
+        facts = {"status": f"in training; the best epoch so far is {epoch + 1}"}
+        return _card(prepared, {"dev": part_metrics(record, "dev")}, facts)
+
+    return BestModel(folder, files, card)
+
+
 def _finish(
-    prepared: Prepared, folder: Path, accelerator: Accelerator, standing: Standing
+    prepared: Prepared, folder: Path, accelerator: Accelerator, state: TrainState
 ) -> Result:
-    """Test the best epoch, save it, and clear away what was for going on."""
-    assert standing.best_epoch is not None
+    """Evaluate the best epoch, write the result, then delete the checkpoint."""
     if not accelerator.is_main_process:
         accelerator.wait_for_everyone()
         return read_result(folder)
-    model = accelerator.unwrap_model(prepared.model)
-    model.load_state_dict(load_file(best_path(folder, standing.best_epoch)))
+    model = prepared.model
+    model.load_state_dict(load_file(folder / WEIGHTS))
     dev = evaluate(model, prepared.dev, accelerator.device)
     test = None
     if prepared.test is not None:
@@ -200,11 +312,12 @@ def _finish(
         np.savez(folder / PREDICTIONS, predicted=test.predicted, expected=test.labels)
     measured = measure_graphs(model, prepared.test or prepared.dev, accelerator.device)
     records = read_metrics(folder)
+    assert state.best_epoch is not None
     result = Result(
         aggregator=prepared.recipe.model.aggregator.name,
         seed=prepared.recipe.training.seed,
-        epochs=standing.epoch,
-        best_epoch=standing.best_epoch,
+        epochs=state.epoch,
+        best_epoch=state.best_epoch,
         dev=dev.metrics,
         test=None if test is None else test.metrics,
         texts_per_second=_median(records, "texts_per_second"),
@@ -215,9 +328,9 @@ def _finish(
         graphs=[asdict(measure) for measure in measured],
         confusion=(test or dev).confusion.tolist(),
     )
-    card = _card(prepared, model, result)
-    Pipeline(model, prepared.word_ids, card=card).save_pretrained(folder)
-    draw_curves(read_metrics(folder), folder / "curves.png")
+    scores = {"dev": result.dev, "test": result.test or {}}
+    write_whole(folder / CARD, _card(prepared, scores, {}).encode())
+    draw_curves(records, folder / CURVES)
     content = stamp("result", asdict(result))
     write_whole(folder / RESULT, json.dumps(content, indent=2).encode())
     _clear(folder)
@@ -225,21 +338,37 @@ def _finish(
     return result
 
 
-def _card(prepared: Prepared, model: Classifier, result: Result) -> str:
-    data = prepared.recipe.data.name or prepared.recipe.data.format
-    facts = {"trained on": f"{data}, {len(prepared.train)} texts", "seed": result.seed}
+def _card(
+    prepared: Prepared,
+    metrics: Mapping[str, Mapping[str, float]],
+    facts: Mapping[str, object],
+) -> str:
+    """Return the model card.
+
+    Args:
+        prepared: Data and model.
+        metrics: Metrics by part of the data and name.
+        facts: Further rows of its table.
+    """
+    recipe = prepared.recipe
+    data = recipe.data.name or recipe.data.format
+    rows = {
+        "trained on": f"{data}, {len(prepared.train)} texts",
+        "seed": recipe.training.seed,
+        **facts,
+    }
     scores = [
         Score(data, part, name, metric_title(name), value, format_metric(name, value))
-        for part, metrics in (("dev", result.dev), ("test", result.test or {}))
-        for name, value in metrics.items()
+        for part, values in metrics.items()
+        for name, value in values.items()
     ]
-    return model_card(model.config, facts, scores)
+    return model_card(prepared.model.config, rows, scores)
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a run that is over needs no more."""
+    """Remove what a run that is over no longer needs."""
     (folder / CHECKPOINT).unlink(missing_ok=True)
-    remove_other_bests(folder, None)
+    remove_staged(folder)
 
 
 def _median(records: Sequence[Mapping[str, Any]], key: str) -> float:

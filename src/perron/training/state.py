@@ -1,5 +1,6 @@
 """The state of a training run: schedule, early stopping and averaged weights."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -8,67 +9,107 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from perron.training.metrics import find_metric
 from perron.training.recipe import TrainingSettings
 
 
 @dataclass
-class Standing:
-    """All numbers of a run that change from step to step; a checkpoint holds them."""
+class TrainState:
+    """All numbers of a run that change from step to step; a checkpoint holds them.
+
+    Attributes:
+        batch_size: Number of texts per batch.
+        epoch: Epoch of the next batch, counted from 0.
+        position: Number of the next batch in its epoch.
+        step: Number of batches so far.
+        best_epoch: The best epoch so far; without dev data, the last one.
+        best_score: Its value of the metric that decides.
+        best_loss: Its log-loss on dev data.
+        epochs_since_best: Number of epochs without a better score.
+        finished: Whether training is over.
+        loss: Sum of the losses of the texts of this epoch so far.
+        correct: Number of correct predictions (their weights, if there are weights).
+        examples: Number of texts of this epoch so far.
+        seconds: Time that was spent on them.
+    """
 
     batch_size: int
-    epoch: int = 0  # of the batch that comes next
-    position: int = 0  # of that batch in its epoch
-    step: int = 0  # batches learnt from in all
+    epoch: int = 0
+    position: int = 0
+    step: int = 0
     best_epoch: int | None = None
-    best_accuracy: float = -1.0
+    best_score: float | None = None
     best_loss: float | None = None
-    without_best: int = 0  # epochs
+    epochs_since_best: int = 0
     finished: bool = False
-    # Sums over the epoch so far.
     loss: float = 0.0
-    right: int = 0
-    seen: int = 0
+    correct: float = 0.0
+    examples: int = 0
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the constructor takes."""
+        """Return the arguments of the constructor."""
         return asdict(self)
 
-    def count(self, loss: float, right: int, seen: int, seconds: float) -> None:
-        """Note a batch that was learnt from; ``loss`` is the sum over its texts."""
+    def count(self, loss: float, correct: float, examples: int, seconds: float) -> None:
+        """Add a batch; ``loss`` is the sum over its texts."""
         self.loss += loss
-        self.right += right
-        self.seen += seen
+        self.correct += correct
+        self.examples += examples
         self.seconds += seconds
         self.step += 1
         self.position += 1
 
     def end_epoch(
-        self, accuracy: float, loss: float, settings: TrainingSettings
+        self, metrics: Mapping[str, float] | None, settings: TrainingSettings
     ) -> bool:
-        """Note how dev went, go on to the next epoch; return if this one is the best.
+        """Begin the next epoch; return whether the one that ended is the best.
 
-        Of epochs of the same accuracy the one with the least loss is the best. Only a
-        better accuracy renews patience: after an epoch without one the batch size is
-        halved, down to its bound.
+        If two epochs have the same score, the one with the smaller log-loss is better.
+        Only a better score renews patience; after an epoch without one the batch size
+        is halved, down to its bound. Without dev data every epoch is trained, and the
+        last one counts as the best.
+
+        Args:
+            metrics: Metrics of the epoch on dev data; None without dev data.
+            settings: Settings of the run.
         """
-        is_better = accuracy > self.best_accuracy
-        is_as_good = accuracy == self.best_accuracy
-        is_best = is_better or (is_as_good and loss < (self.best_loss or 0.0))
+        if metrics is None:
+            is_best, self.best_epoch = True, self.epoch
+        else:
+            is_best = self._compare(metrics, settings)
+        self.epoch += 1
+        self.position = self.examples = 0
+        self.loss = self.correct = self.seconds = 0.0
+        self.finished = (
+            self.epochs_since_best >= settings.patience
+            or self.epoch >= settings.max_epochs
+        )
+        return is_best
+
+    def _compare(
+        self, metrics: Mapping[str, float], settings: TrainingSettings
+    ) -> bool:
+        name = settings.metric_for_best_model
+        score, loss = metrics[name], metrics["log_loss"]
+        if self.best_epoch is None or self.best_score is None:
+            is_better, is_as_good = True, False
+        else:
+            sign = 1 if find_metric(name).greater_is_better else -1
+            is_better = sign * score > sign * self.best_score
+            is_better |= math.isnan(self.best_score) and not math.isnan(score)
+            is_as_good = score == self.best_score
+        is_best = is_better or (
+            is_as_good and self.best_loss is not None and loss < self.best_loss
+        )
         if is_best:
-            self.best_accuracy, self.best_loss = accuracy, loss
+            self.best_score, self.best_loss = score, loss
             self.best_epoch = self.epoch
         if is_better:
-            self.without_best = 0
+            self.epochs_since_best = 0
         else:
-            self.without_best += 1
+            self.epochs_since_best += 1
             self.batch_size = max(settings.batch_size_low, self.batch_size // 2)
-        self.epoch += 1
-        self.position = self.right = self.seen = 0
-        self.loss = self.seconds = 0.0
-        self.finished = (
-            self.without_best >= settings.patience or self.epoch >= settings.max_epochs
-        )
         return is_best
 
 

@@ -1,10 +1,11 @@
-"""Kill a training run at several moments, let it go on, and print what comes of it.
+"""Kill a training run at several moments, resume it, and print what comes of it.
 
 Run by test_resume.py as a process of its own. Each run is a forked child that is killed
 by the system, so it has no chance to tidy up; a fork of this one process, so that torch
-is imported once. One line a moment: its name, how the first child ended, and whether
-the resumed run ended with the same bytes as the run that nobody disturbed. Some moments
-come a second time, in a run that averages its weights.
+is imported once. One line per moment: its name, how the first child ended, and whether
+the resumed run ended with the same bytes as the undisturbed run. Some moments come a
+second time, in a run that averages its weights. A killed run must hold a complete
+model, one that the undisturbed run had as well, or none in its first epoch.
 """
 
 import hashlib
@@ -13,19 +14,20 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import torch
 
+import perron
 from perron import files
 from perron.errors import DataError
 from perron.training import read_recipe, train
-from perron.training.callbacks import Watcher
+from perron.training.callbacks import Callback
 from perron.training.stopping import Stopped
 from perron_tests.training import tiny_table, write_texts
 
-Disturbance = Callable[[], list[Watcher]]
+Disturbance = Callable[[], list[Callback]]
 
 
 def kill() -> None:
@@ -33,15 +35,30 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class AtStep(Watcher):
+class AtStep(Callback):
     """Does something after a number of steps."""
 
     def __init__(self, step, action):
-        self.step_, self.action = step, action
+        self.step, self.action = step, action
 
-    def step(self, standing, texts):
-        if standing.step == self.step_:
+    def on_step(self, loop):
+        if loop.state.step == self.step:
             self.action()
+
+
+class BestModels(Callback):
+    """Collects the models that the folder of a run has at the ends of epochs."""
+
+    def __init__(self, folder):
+        self.path = folder / "model.safetensors"
+        self.seen = set()
+
+    def on_epoch_begin(self, loop, steps):
+        if loop.state.epoch:
+            self.seen.add(self.path.read_bytes())
+
+    def on_train_end(self, loop):
+        self.seen.add(self.path.read_bytes())
 
 
 def at_step(step: int, action: Callable[[], None]) -> Disturbance:
@@ -51,7 +68,7 @@ def at_step(step: int, action: Callable[[], None]) -> Disturbance:
 def in_write(number: int, name: str, half: bool) -> Disturbance:
     """Kill within the write of a file: half of it written, or all but the renaming."""
 
-    def disturb() -> list[Watcher]:
+    def disturb() -> list[Callback]:
         real, count = os.fsync, [0]
 
         def fsync(handle: int) -> None:
@@ -71,18 +88,20 @@ def in_write(number: int, name: str, half: bool) -> Disturbance:
     return disturb
 
 
-def after_best(number: int) -> Disturbance:
-    """Kill when the best epoch's weights have their name, but no checkpoint knows."""
+def at_rename(number: int, name: str, after: bool) -> Disturbance:
+    """Kill before or after a file gets its name; the checkpoint is written before."""
 
-    def disturb() -> list[Watcher]:
+    def disturb() -> list[Callback]:
         real, count = Path.replace, [0]
 
         def replace(self: Path, target: Path) -> Path:
+            count[0] += Path(target).name.startswith(name)
+            is_now = count[0] == number and Path(target).name.startswith(name)
+            if is_now and not after:
+                kill()
             done = real(self, target)
-            if Path(target).name.startswith("best-"):
-                count[0] += 1
-                if count[0] == number:
-                    kill()
+            if is_now:
+                kill()
             return done
 
         Path.replace = replace
@@ -91,7 +110,7 @@ def after_best(number: int) -> Disturbance:
     return disturb
 
 
-def disk_full() -> list[Watcher]:
+def disk_full() -> list[Callback]:
     """Let the system refuse any file that is longer than half a checkpoint."""
 
     def limit() -> None:
@@ -108,8 +127,14 @@ MOMENTS: dict[str, Disturbance] = {
     "half of a checkpoint": in_write(9, "checkpoint", half=True),
     "before a checkpoint is renamed": in_write(20, "checkpoint", half=False),
     "half of the best weights": in_write(1, "best", half=True),
-    "between best weights and checkpoint": after_best(1),
-    "while the model is saved": in_write(1, "model.safetensors", half=True),
+    "between best weights and checkpoint": at_rename(1, "best-", after=True),
+    "between checkpoint and first model": at_rename(1, "model.", after=False),
+    "between checkpoint and next model": at_rename(2, "model.", after=False),
+    "before the first model is complete": at_rename(1, "model.", after=True),
+    "before the first model has a configuration": in_write(1, "config", half=True),
+    "while the first model card is written": in_write(1, "README", half=True),
+    "while the next model card is written": in_write(2, "README", half=False),
+    "while the tokenizer is written": in_write(1, "tokenizer", half=True),
     "while the result is written": in_write(1, "result.json", half=False),
     "SIGTERM": at_step(17, lambda: os.kill(os.getpid(), signal.SIGTERM)),
     "SIGINT": at_step(18, lambda: os.kill(os.getpid(), signal.SIGINT)),
@@ -124,7 +149,7 @@ def child(recipe, folder: Path, disturb: Disturbance) -> int:
     if process == 0:
         status = 0
         try:
-            train(recipe, folder, resume=True, watchers=disturb())
+            train(recipe, folder, resume=True, callbacks=disturb())
         except Stopped as stopped:
             status = 128 + stopped.number
         except DataError as error:
@@ -139,13 +164,13 @@ def child(recipe, folder: Path, disturb: Disturbance) -> int:
 
 
 def digest(folder: Path) -> str:
-    """Return what a run left: weights, and metrics but for times."""
-    told = hashlib.sha256((folder / "model.safetensors").read_bytes())
+    """Return a hash of the weights of a run, and of its metrics without times."""
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes())
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
         del record["seconds"], record["texts_per_second"]
-        told.update(json.dumps(record).encode())
-    return told.hexdigest()
+        digest.update(json.dumps(record).encode())
+    return digest.hexdigest()
 
 
 def main() -> None:
@@ -154,26 +179,42 @@ def main() -> None:
     table = tiny_table(write_texts(folder / "texts.csv"))
     recipe = read_recipe(table)
     # In this process, so that every fork finds compiled kernels and imported modules.
-    train(recipe, folder / "undisturbed")
+    models = BestModels(folder / "undisturbed")
+    train(recipe, folder / "undisturbed", callbacks=[models])
+    assert len(models.seen) > 1  # so that a second one takes the place of a first
     want = digest(folder / "undisturbed")
     status = child(recipe, folder / "again", lambda: [])
     print(f"again|{status}|{digest(folder / 'again') == want}")
     for name, disturb in MOMENTS.items():
-        disturbed(recipe, folder, name, disturb, want)
+        disturbed(recipe, folder, name, disturb, want, models.seen)
     # 0.8: from step 37 on, which is in the third epoch, this decides what is forgotten.
     recipe = read_recipe(table, ["training.average=0.8"])
-    train(recipe, folder / "averaged")
+    models = BestModels(folder / "averaged")
+    train(recipe, folder / "averaged", callbacks=[models])
     averaged = digest(folder / "averaged")
     for name in AVERAGED:
-        disturbed(recipe, folder, f"averaged, {name}", MOMENTS[name], averaged)
+        moment = f"averaged, {name}"
+        disturbed(recipe, folder, moment, MOMENTS[name], averaged, models.seen)
     assert averaged != want
 
 
-def disturbed(recipe, folder: Path, name: str, disturb: Disturbance, want: str) -> None:
-    """Disturb a run, let it go on, and print how that ended."""
+def disturbed(
+    recipe,
+    folder: Path,
+    name: str,
+    disturb: Disturbance,
+    want: str,
+    models: Collection[bytes],
+) -> None:
+    """Disturb a run, resume it, and print how that ended."""
     place = folder / name.replace(" ", "-")
     status = child(recipe, place, disturb)
     finished = (place / "result.json").exists()
+    if (place / "config.json").exists():  # then there is a model, and it is complete
+        perron.load(place).predict(["a fine film"])
+        assert (place / "model.safetensors").read_bytes() in models
+    elif len((place / "metrics.jsonl").read_text().splitlines()) > 1:
+        raise AssertionError(f"{name}: two epochs, but no model")
     child(recipe, place, lambda: [])
     same = digest(place) == want
     left = [path.name for path in place.glob(".*.part")]

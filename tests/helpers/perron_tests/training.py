@@ -1,8 +1,14 @@
 """A training run that takes a second: made-up texts, a small model."""
 
+import os
 import random
+import signal
 from pathlib import Path
 from typing import Any
+
+from perron.training import Recipe, train
+from perron.training.callbacks import Callback
+from perron.training.stopping import Stopped
 
 GOOD = ["fine", "lovely", "bright", "warm"]
 BAD = ["dull", "grey", "cold", "sour"]
@@ -41,6 +47,26 @@ def tiny_table(path: Path, aggregator: str = "centrality") -> dict[str, Any]:
             "checkpoint_seconds": 0.0,
         },
     }
+
+
+class StopAfter(Callback):
+    """Sends a signal at the end of an epoch, counted from 1."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, loop, record) -> None:
+        if loop.state.epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stopped_run(recipe: Recipe, folder: Path, epoch: int) -> Path:
+    """Train in a folder until a signal comes, at the end of this epoch."""
+    try:
+        train(recipe, folder, callbacks=[StopAfter(epoch)])
+    except Stopped:
+        return folder
+    raise AssertionError("the run was not stopped")
 
 
 # Options of `perron train` for a model of a second.

@@ -1,7 +1,8 @@
-"""What both estimators share: their parameters, how they are fitted and pickled."""
+"""The base class of the estimators: parameters, fitting and pickling."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -16,20 +17,19 @@ from perron.integrations.scikit_learn.inputs import (
     check_labels,
     check_texts,
     check_weights,
-)
-from perron.integrations.scikit_learn.learning import (
-    check_same_classes,
-    check_same_model,
-    learn,
-    new_pipeline,
-    weighted,
+    encode_texts,
 )
 from perron.integrations.scikit_learn.parameters import Parameters, read_parameters
 from perron.migrations import migrate, stamp
 from perron.pipeline import Pipeline, load
+from perron.text.vocabulary import count_words
+from perron.training.callbacks import Callback
+from perron.training.devices import SingleDevice
+from perron.training.loop import Loop
+from perron.training.prepare import build_classifier
 
 # torch has one stream of random numbers for all threads: fits in threads take turns.
-_CHANCE = Lock()
+_RNG_LOCK = Lock()
 
 
 class TextEstimator(BaseEstimator):
@@ -114,30 +114,32 @@ class TextEstimator(BaseEstimator):
                 f"{classes.tolist()[0]!r}"
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        parts = _parted(numbers, classes, parameters, seed)
-        with _own_chance(seed, self.device):
+        parts = _split(numbers, classes, parameters, seed)
+        with _seeded_rng(seed, self.device):
             names = [str(name) for name in classes.tolist()]
-            learnt_from = [texts[row] for row in counted[parts[0]]]
-            pipeline = self._beginning(parameters, learnt_from, names, seed)
+            known = [texts[row] for row in counted[parts[0]]]
+            pipeline = self._initial_pipeline(parameters, known, names, seed)
             columns = np.array(columns_of(pipeline, classes))
-            pipeline.model.to(self.device)
-            examples = [
-                weighted(
+            train, *held_out = (
+                encode_texts(
                     pipeline.word_ids,
                     [texts[row] for row in counted[rows]],
                     columns[numbers[rows]],
                     weights[counted[rows]],
                 )
                 for rows in parts
-            ]
-            train, held_out = examples[0], examples[1] if examples[1:] else None
-            history = learn(
+            )
+            history, best = _History(self.verbose), _BestWeights()
+            Loop(
                 pipeline.model,
                 parameters.training(seed),
                 train,
-                held_out,
-                self._report,
-            )
+                held_out[0] if held_out else None,
+                accelerator=SingleDevice(self.device),
+                callbacks=[history, best] if held_out else [history],
+            ).run()
+            if held_out:
+                pipeline.model.load_state_dict(best.weights)
         self.pipeline_ = Pipeline(pipeline.model, pipeline.word_ids, pipeline.name)
         self.classes_ = classes
         self.n_iter_ = len(history.losses)
@@ -145,31 +147,26 @@ class TextEstimator(BaseEstimator):
         self.validation_scores_ = history.scores or None
         self.best_validation_score_ = max(history.scores, default=None)
 
-    def _beginning(
+    def _initial_pipeline(
         self,
         parameters: Parameters,
         texts: Sequence[str],
         labels: Sequence[str],
         seed: int,
     ) -> Pipeline:
-        """Return the model to go on with; the one before is left as it is."""
+        """Return the model to train; that of the last `fit` is left as it is."""
         if self.warm_start and hasattr(self, "pipeline_"):
             if self.model is None:
-                check_same_model(self.pipeline_, parameters)
-            check_same_classes(self.pipeline_, labels)
+                _check_same_model(self.pipeline_, parameters)
+            _check_same_classes(self.pipeline_, labels)
             return Pipeline.from_files(self.pipeline_.to_files(), self.pipeline_.name)
         if self.model is None:
-            return new_pipeline(parameters, texts, labels, seed)
+            return _new_pipeline(parameters, texts, labels, seed)
         pipeline = load(self.model)
         if pipeline.word_ids.kind == "pair":
             raise ValueError(f"model: {self.model} is for pairs of texts")
-        check_same_classes(pipeline, labels)
+        _check_same_classes(pipeline, labels)
         return pipeline
-
-    def _report(self, epoch: int, loss: float, score: float | None) -> None:
-        if self.verbose:
-            held_out = "" if score is None else f", validation score = {score:.4f}"
-            print(f"Iteration {epoch}, loss = {loss:.4f}{held_out}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return parameters and fitted attributes as plain data."""
@@ -196,14 +193,88 @@ class TextEstimator(BaseEstimator):
         return tags
 
 
+class _History(Callback):
+    """Collects the loss and the validation score of each epoch."""
+
+    def __init__(self, verbose: bool) -> None:
+        self._verbose = verbose
+        self.losses: list[float] = []
+        self.scores: list[float] = []
+
+    def on_epoch_end(self, loop: Loop, record: dict[str, Any]) -> None:
+        self.losses.append(record["train_log_loss"])
+        held_out = ""
+        if "dev_accuracy" in record:
+            self.scores.append(record["dev_accuracy"])
+            held_out = f", validation score = {self.scores[-1]:.4f}"
+        if self._verbose:
+            epoch, loss = len(self.losses), self.losses[-1]
+            print(f"Iteration {epoch}, loss = {loss:.4f}{held_out}")
+
+
+class _BestWeights(Callback):
+    """Keeps the weights of the best epoch in memory."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, torch.Tensor] = {}
+
+    def on_evaluate(self, loop: Loop, record: dict[str, Any]) -> None:
+        if record["is_best"]:
+            state = loop.model.state_dict()
+            self.weights = {name: tensor.clone() for name, tensor in state.items()}
+
+
+def _new_pipeline(
+    parameters: Parameters, texts: Sequence[str], labels: Sequence[str], seed: int
+) -> Pipeline:
+    """Choose the vocabulary, read word vectors, and build a model."""
+    text, most = parameters.text, parameters.max_vocabulary
+    built = build_classifier(
+        parameters.model(),
+        text,
+        labels,
+        seed,
+        count=lambda: dict(islice(count_words([texts], text.case).items(), most)),
+        vectors=parameters.sources,
+    )
+    return Pipeline(built.model, built.word_ids)
+
+
+def _check_same_model(pipeline: Pipeline, parameters: Parameters) -> None:
+    """Refuse to continue with a model that the parameters no longer describe."""
+    config = pipeline.model.config
+    wanted = parameters.model(config.settings.embedding.dim)
+    changed = [
+        name
+        for name in type(wanted).model_fields
+        if getattr(wanted, name) != getattr(config.settings, name)
+    ]
+    if parameters.max_words != config.max_words:
+        changed.append("max_words")
+    if changed:
+        raise ValueError(
+            "warm_start continues with the same model, but the parameters now describe "
+            f"another {changed[0]}. Change them back, or set warm_start=False."
+        )
+
+
+def _check_same_classes(pipeline: Pipeline, labels: Sequence[str]) -> None:
+    """Refuse labels that a model does not have, or that lack some of its own."""
+    if set(labels) != set(pipeline.labels):
+        raise ValueError(
+            "y must have the same classes as the model that it trains: "
+            f"{', '.join(pipeline.labels)}; got {', '.join(labels)}."
+        )
+
+
 @contextmanager
-def _own_chance(seed: int, device: Any) -> Iterator[None]:
-    """Draw torch's random numbers from a seed; leave them behind as they were."""
+def _seeded_rng(seed: int, device: Any) -> Iterator[None]:
+    """Seed torch's random numbers for a while; afterwards they are as they were."""
     try:
         is_cuda = torch.device(device).type == "cuda"
     except RuntimeError as error:
         raise ValueError(f"device: {error}") from error
-    with _CHANCE, torch.random.fork_rng([device] if is_cuda else []):
+    with _RNG_LOCK, torch.random.fork_rng([device] if is_cuda else []):
         torch.manual_seed(seed)
         yield
 
@@ -213,10 +284,10 @@ def columns_of(pipeline: Pipeline, classes: np.ndarray) -> list[int]:
     return [pipeline.labels.index(str(name)) for name in classes.tolist()]
 
 
-def _parted(
+def _split(
     numbers: np.ndarray, classes: np.ndarray, parameters: Parameters, seed: int
 ) -> list[np.ndarray]:
-    """Return the rows to learn from and, for early stopping, those held out.
+    """Return the rows to train on and, for early stopping, those that are held out.
 
     Every class has its share in both, and at least one text.
     """

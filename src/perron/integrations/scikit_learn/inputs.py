@@ -1,15 +1,19 @@
 """What the estimators take: texts, labels and weights, checked as scikit-learn does."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from reprlib import repr as shorten
 from typing import Any
 
 import numpy as np
+from datasets import Dataset, Features, List, Value
 from scipy import sparse
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
+
+from perron.text.batches import Examples
+from perron.text.encoding import WordIds
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -105,3 +109,21 @@ def check_weights(
     if not weights.any():
         raise ValueError("the weight of every text is zero: nothing to learn from")
     return weights
+
+
+def encode_texts(
+    word_ids: WordIds, texts: Sequence[str], classes: np.ndarray, weights: np.ndarray
+) -> Examples:
+    """Encode texts in memory, with the number of a class and a weight each.
+
+    The weights are scaled to a mean of one.
+    """
+    rows = word_ids.rows(texts)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    types = {name: List(Value("int32")) for name in columns}  # also if all are empty
+    dataset = Dataset.from_dict(
+        {**columns, "label": classes.tolist()},
+        Features({**types, "label": Value("int64")}),
+    )
+    even = weights / weights.mean()
+    return Examples(dataset, None if (even == 1).all() else even)

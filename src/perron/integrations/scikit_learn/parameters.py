@@ -97,7 +97,7 @@ class Parameters(Settings):
         return options
 
     def training(self, seed: int) -> TrainingSettings:
-        """Return what the loop goes by; no epoch changes the size of batches."""
+        """Return the settings of the loop; the batch size stays the same."""
         return TrainingSettings(
             seed=seed,
             learning_rate=self.learning_rate,
@@ -105,8 +105,7 @@ class Parameters(Settings):
             batch_size=self.batch_size,
             batch_size_low=self.batch_size,
             max_epochs=self.max_iter,
-            # Without held-out texts no epoch is better than another.
-            patience=self.n_iter_no_change if self.early_stopping else self.max_iter,
+            patience=self.n_iter_no_change,
         )
 
 
