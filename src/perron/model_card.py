@@ -8,6 +8,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from perron.models import ModelConfig
 from perron.models.config import HuggingFaceSettings
+from perron.tables import markdown_table
 
 
 class Score(NamedTuple):
@@ -64,7 +65,7 @@ def model_card(
             "",
             f"# {title}",
             "",
-            *_table(parts | dict(facts or {}) | results),
+            markdown_table(["", ""], _rows(parts | dict(facts or {}) | results)),
             "",
             "```python",
             "import perron",
@@ -106,14 +107,6 @@ def _front_matter(config: ModelConfig, title: str, scores: Sequence[Score]) -> s
 _PAIR = 'model.predict(["..."], ["..."])'
 
 
-def _table(rows: Mapping[str, object]) -> list[str]:
-    return [
-        "| | |",
-        "|---|---|",
-        *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows.items()),
-    ]
-
-
-def _cell(value: object) -> str:
-    """Keep a bar or a line break, as a label may have, from ending the cell."""
-    return " ".join(str(value).split()).replace("|", "\\|")
+def _rows(facts: Mapping[str, object]) -> list[list[str]]:
+    """Return a row for each fact, on one line: a label may have line breaks."""
+    return [[" ".join(str(part).split()) for part in fact] for fact in facts.items()]

@@ -180,7 +180,7 @@ def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float | Non
     return paired_p_value(first, second)
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of the table of a study."""
 
     name: str
@@ -188,41 +188,41 @@ class Column(NamedTuple):
     cells: Sequence[str]
 
 
-def columns(study: Study, rows: Sequence[SummaryRow]) -> list[Column]:
+def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
     """Return the columns of a study's table that are not empty."""
     candidates = [
-        Column("variant", "", [row.variant for row in rows]),
-        Column("seeds", "", [str(row.seeds) for row in rows]),
+        TableColumn("variant", "", [row.variant for row in rows]),
+        TableColumn("seeds", "", [str(row.seeds) for row in rows]),
         *_metric_columns(rows),
-        Column(
+        TableColumn(
             "p",
             f"p-value of the difference in test accuracy to {study.compared_with}, "
             "paired by test example (exact permutation test, the seeds that both have)",
             [p_value_text(row.p_value) for row in rows],
         ),
-        Column(
+        TableColumn(
             "context",
             "how much an edge into a word depends on the word it comes from (0 is "
             "self-attention)",
             [", ".join(f"{context:.2f}" for context, _ in row.graphs) for row in rows],
         ),
-        Column(
+        TableColumn(
             "λ₂",
             "second largest absolute eigenvalue of the graph (0 is self-attention)",
             [", ".join(f"{value:.2f}" for _, value in row.graphs) for row in rows],
         ),
-        Column("parameters", "", [f"{row.parameters:,}" for row in rows]),
-        Column(
+        TableColumn("parameters", "", [f"{row.parameters:,}" for row in rows]),
+        TableColumn(
             "s/epoch",
             "seconds of training per epoch, without evaluation",
             [f"{row.epoch_seconds:.1f}" for row in rows],
         ),
-        Column(
+        TableColumn(
             "time",
             f"relative to {study.speed_reference}",
             [_ratio(row.time_ratio) for row in rows],
         ),
-        Column(
+        TableColumn(
             "chosen",
             "grid point, chosen by dev accuracy with seed 0",
             [row.chosen for row in rows],
@@ -231,7 +231,7 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[Column]:
     return [column for column in candidates if any(column.cells)]
 
 
-def _metric_columns(rows: Sequence[SummaryRow]) -> list[Column]:
+def _metric_columns(rows: Sequence[SummaryRow]) -> list[TableColumn]:
     """Return accuracies, then the other metrics on test data, or on dev without."""
     part = "test" if any(row.test for row in rows) else "dev"
     others = dict.fromkeys(name for row in rows for name in getattr(row, part))
@@ -242,7 +242,7 @@ def _metric_columns(rows: Sequence[SummaryRow]) -> list[Column]:
         metric = METRICS.get(name)
         unit = " in percent" if metric is not None and metric.in_percent else ""
         columns.append(
-            Column(
+            TableColumn(
                 part if name == ACCURACY else f"{part} {metric_title(name)}",
                 f"{metric_title(name)}{unit}, mean ± standard deviation over the seeds",
                 [spread_text(name, getattr(row, part).get(name)) for row in rows],

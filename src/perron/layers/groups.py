@@ -80,11 +80,11 @@ def take(
     ``inverse`` is where each row went, -1 for nowhere: no row goes to two places, so
     that the gradient is the same operation the other way round, and needs no sums.
     """
-    taken: Tensor = _Take.apply(rows, index, inverse)
+    taken: Tensor = _TakeOrZero.apply(rows, index, inverse)
     return taken
 
 
-class _Take(Function):
+class _TakeOrZero(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(index, inverse)

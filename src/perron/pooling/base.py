@@ -167,7 +167,7 @@ def reset_children(module: nn.Module) -> None:
             reset()
 
 
-class Batch(NamedTuple):
+class PoolingInput(NamedTuple):
     """States as the caller gave them, and where the words of each text are."""
 
     states: Tensor
@@ -181,7 +181,7 @@ def check_batch(
     mask: Tensor | None,
     lengths: Tensor | Sequence[int] | None,
     offsets: Tensor | Sequence[int] | None,
-) -> Batch:
+) -> PoolingInput:
     """Refuse what no aggregator takes; the arguments are those of its `forward`."""
     for name, given in (("states", states), ("mask", mask)):
         if given is not None and not isinstance(given, Tensor):
@@ -202,10 +202,10 @@ def check_batch(
     if not states.is_floating_point():
         raise ValueError(f"states must be floating point, but came as {states.dtype}")
     if not flat:
-        return Batch(states, _check_mask(states, mask), flat)
+        return PoolingInput(states, _check_mask(states, mask), flat)
     if mask is not None:
         raise ValueError("flat states have no padding: leave out the mask")
-    return Batch(states, mask_of(check_lengths(states, lengths, offsets)), flat)
+    return PoolingInput(states, mask_of(check_lengths(states, lengths, offsets)), flat)
 
 
 def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
@@ -221,7 +221,7 @@ def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
     return bool_mask(mask)
 
 
-def run(aggregate: Callable[[Words], Pooled], batch: Batch) -> Pooled:
+def run(aggregate: Callable[[Words], Pooled], batch: PoolingInput) -> Pooled:
     """Pool in float32 or float64, whatever the caller's dtype, and finish what is left.
 
     ``aggregate`` gives of the weights only ``head_weights``, (…, H) as in `Words`, and

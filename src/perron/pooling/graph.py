@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from perron.arguments import Device, check_at_least, has_values
-from perron.pooling.base import Batch, Pooled, check_batch, run, weighted_sum
+from perron.pooling.base import Pooled, PoolingInput, check_batch, run, weighted_sum
 from perron.pooling.words import Words
 from perron.solver import Norm, stationary
 from perron.solver.checks import check_norm
@@ -119,7 +119,7 @@ class GraphCentralityPool(nn.Module):
 
         return run(aggregate, batch)
 
-    def _check_graph(self, graph: Tensor, batch: Batch) -> None:
+    def _check_graph(self, graph: Tensor, batch: PoolingInput) -> None:
         texts, words = batch.mask.shape
         if not isinstance(graph, Tensor):
             raise ValueError(f"graph must be a tensor, but came as {type(graph)}")

@@ -55,11 +55,11 @@ class _PairScores(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inputs = (grad, *ctx.saved_tensors, ctx.activation)
         if torch.is_grad_enabled():  # create_graph=True
-            return (*_Adjoint.apply(ctx.kernels, *inputs), None, None)
+            return (*_PairScoresAdjoint.apply(ctx.kernels, *inputs), None, None)
         return (*ctx.kernels.backward(*inputs), None, None)
 
 
-class _Adjoint(Function):
+class _PairScoresAdjoint(Function):
     """The backward of `_PairScores`, which has none itself."""
 
     @staticmethod

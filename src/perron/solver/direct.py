@@ -38,7 +38,8 @@ class _Stationary(Function):
         ctx: Any, edges: Tensor, mask: Tensor | None, keep_factors: bool
     ) -> tuple[Tensor, Tensor]:
         # The factors are an output, so that a second derivative finds its way through
-        # them to `_Adjoint`, and is refused there instead of being silently wrong.
+        # them to `_StationaryAdjoint`, and is refused there instead of being silently
+        # wrong.
         ctx.kernels = select("stationary", edges)
         weights, factors, ctx.plan = ctx.kernels.forward(edges, mask, keep_factors)
         ctx.set_materialize_grads(False)
@@ -53,11 +54,11 @@ class _Stationary(Function):
             return None, None, None
         inputs = (ctx.kernels, grad, *ctx.saved_tensors, ctx.plan)
         if torch.is_grad_enabled():  # create_graph=True
-            return _Adjoint.apply(*inputs), None, None
+            return _StationaryAdjoint.apply(*inputs), None, None
         return _backward(*inputs), None, None
 
 
-class _Adjoint(Function):
+class _StationaryAdjoint(Function):
     """The backward of `_Stationary`, which has none itself."""
 
     @staticmethod
