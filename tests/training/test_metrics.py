@@ -11,13 +11,7 @@ from perron_tests.training import tiny_table, write_texts
 
 from perron.errors import SettingsError
 from perron.training import read_recipe, train
-from perron.training.metrics import (
-    METRICS,
-    Evaluation,
-    Metric,
-    find_metric,
-    format_metrics,
-)
+from perron.training.metrics import METRICS, Evaluation, Metric, format_metrics
 
 
 @pytest.fixture(params=["unweighted", "weighted"])
@@ -62,9 +56,7 @@ def test_values_are_written_as_people_read_them():
 
 
 @pytest.fixture
-def brier(monkeypatch):
-    monkeypatch.setattr("perron.training.metrics.METRICS", dict(METRICS))
-
+def brier():
     class Brier(Metric):
         recipe_name = "brier_score"
         greater_is_better = False
@@ -74,7 +66,8 @@ def brier(monkeypatch):
             expected = np.eye(evaluation.probabilities.shape[1])[evaluation.labels]
             return ((evaluation.probabilities - expected) ** 2).sum(1).mean()
 
-    return Brier
+    yield Brier
+    METRICS.unregister("brier_score")
 
 
 def test_a_metric_of_ones_own_is_in_all_that_a_run_writes(brier, tmp_path):
@@ -95,7 +88,7 @@ def test_a_metric_of_ones_own_is_in_all_that_a_run_writes(brier, tmp_path):
     assert ("test", "brier_score") in found
 
 
-def test_two_metrics_cannot_share_a_name(brier):
+def test_two_metrics_cannot_share_a_name():
     with pytest.raises(ValueError, match=mentions("'accuracy'", "Other")):
 
         class Other(Metric):
@@ -108,4 +101,4 @@ def test_two_metrics_cannot_share_a_name(brier):
 def test_an_unknown_metric_is_an_error_that_names_the_known_ones():
     known = ("accuracy", "macro_f1", "log_loss")
     with pytest.raises(SettingsError, match=mentions(*known, "'f1'")):
-        find_metric("f1")
+        METRICS["f1"]

@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from perron.errors import SettingsError
+from perron.registry import Registry, load_plugins
+
+METRICS: Registry[type["Metric"]] = Registry("metric")
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,9 @@ class Evaluation:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """The value of every metric, by name."""
-        return {name: float(metric.compute(self)) for name, metric in METRICS.items()}
+        """The value of every metric, those of plugins included, by name."""
+        load_plugins()
+        return {name: float(kind().compute(self)) for name, kind in METRICS.items()}
 
 
 class Metric(ABC):
@@ -77,18 +80,10 @@ class Metric(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "recipe_name" not in cls.__dict__:  # an abstract class between
-            return
-        name = cls.recipe_name
-        known = METRICS.get(name)
-        if known is not None and _origin(type(known)) != _origin(cls):
-            raise ValueError(
-                f"recipe_name must be unique, got {name!r} for {cls.__qualname__}, "
-                f"which is the name of {type(known).__qualname__}."
-            )
-        if "title" not in cls.__dict__:
-            cls.title = name.replace("_", " ")
-        METRICS[name] = cls()
+        if "recipe_name" in vars(cls):
+            if "title" not in vars(cls):
+                cls.title = cls.recipe_name.replace("_", " ")
+            METRICS.register(cls.recipe_name, cls)
 
     @abstractmethod
     def compute(self, evaluation: Evaluation) -> float:
@@ -97,13 +92,6 @@ class Metric(ABC):
     def format(self, value: float) -> str:
         """Return a value as text."""
         return f"{100 * value:.2f} %" if self.in_percent else f"{value:.4f}"
-
-
-def _origin(cls: type) -> tuple[str, str]:
-    return cls.__module__, cls.__qualname__
-
-
-METRICS: dict[str, Metric] = {}
 
 
 class Accuracy(Metric):
@@ -145,20 +133,6 @@ class LogLoss(Metric):
         return float(np.average(losses, weights=evaluation.weights))
 
 
-def find_metric(name: str) -> Metric:
-    """Return a metric by its name.
-
-    Raises:
-        SettingsError: There is no metric of this name.
-    """
-    if name not in METRICS:
-        raise SettingsError(
-            f"metric must be one of {', '.join(METRICS)}, got {name!r}. Import the "
-            "module that defines it first."
-        )
-    return METRICS[name]
-
-
 def format_metrics(values: Mapping[str, float]) -> str:
     """Return values as text, such as ``accuracy 91.00 %, log-loss 0.2310``."""
     return ", ".join(
@@ -174,4 +148,4 @@ def metric_title(name: str) -> str:
 
 def format_metric(name: str, value: float) -> str:
     """Return a value as text, also of a metric that is not registered here."""
-    return METRICS[name].format(value) if name in METRICS else f"{value:.4g}"
+    return METRICS[name]().format(value) if name in METRICS else f"{value:.4g}"

@@ -22,7 +22,7 @@ from perron.models.config import (
 )
 from perron.text.encoding import TextSettings
 from perron.text.settings import DataSettings
-from perron.training.metrics import find_metric
+from perron.training.metrics import METRICS
 
 SETTINGS = "settings.toml"  # the settings of a run, in its folder
 
@@ -56,7 +56,7 @@ class TrainingSettings(Settings):
     @field_validator("metric_for_best_model")
     @classmethod
     def _is_metric(cls, name: str) -> str:
-        find_metric(name)
+        METRICS[name]  # raises an error that lists the names
         return name
 
     @model_validator(mode="after")

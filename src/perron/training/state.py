@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from perron.training.metrics import find_metric
+from perron.training.metrics import METRICS
 from perron.training.recipe import TrainingSettings
 
 
@@ -95,7 +95,7 @@ class TrainState:
         if self.best_epoch is None or self.best_score is None:
             is_better, is_as_good = True, False
         else:
-            sign = 1 if find_metric(name).greater_is_better else -1
+            sign = 1 if METRICS[name].greater_is_better else -1
             is_better = sign * score > sign * self.best_score
             is_better |= math.isnan(self.best_score) and not math.isnan(score)
             is_as_good = score == self.best_score
