@@ -100,7 +100,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(RUN)/python -m pip install -q -e '.[train,serve,hf,ray,export,demo,reproduce,docs,dev]'
+	$(RUN)/python -m pip install -q -e '.[train,documents,serve,hf,ray,export,demo,reproduce,docs,dev]'
 	@touch $@
 
 .PHONY: help setup demo test core newest slow spark chromium check bench pictures docs clean

@@ -4,7 +4,6 @@ Every layer of MiniLM has maps of which token looks at which. Averaged over its 
 map is a graph, and `GraphCentralityPool` weighs each token by its centrality in it.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from papers.gong2019.provenance import missing_piece
 from papers.gong2019.work import COMMAND, Piece, Work
 from perron.errors import DataError, PerronError, SettingsError
 from perron.experiments.records import source_version
+from perron.files import digest
 from perron.pooling import GraphCentralityPool, MeanPool
 from perron.tables import markdown_table
 from perron.text.formats import find_file
@@ -131,8 +131,7 @@ def difference_interval(
 
 
 def _fingerprint(files: Iterable[Path]) -> str:
-    content = b"".join(path.read_bytes() for path in files)
-    return hashlib.sha256(content).hexdigest()[:16]
+    return digest(path.read_bytes() for path in files)[:16]
 
 
 def _read(path: Path) -> list[Pair]:

@@ -1,10 +1,12 @@
+import sys
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perron.text.sentences import _pieces, split_sentences
+from perron.errors import SettingsError
+from perron.text.sentences import _pieces, _sentencizer, split_sentences
 
 MARK = "<sssss>"
 TEXTS = st.one_of(
@@ -113,3 +115,11 @@ def test_sentences_are_the_same_where_a_run_is_cut(text, run):
     short = run[:90]
     want = [part.replace(short, run) for part in sentences(text.format(short))]
     assert sentences(text.format(run)) == want
+
+
+def test_without_spacy_the_extra_is_named(monkeypatch):
+    _sentencizer.cache_clear()
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(SettingsError, match=r"spacy.*perron\[documents\]"):
+        split_sentences(["One. Two."])
+    assert split_sentences(["One<s>Two"], "<s>") == [[(0, 3), (6, 9)]]

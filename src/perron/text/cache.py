@@ -1,6 +1,5 @@
 """Rows kept on disk as Arrow and mapped into memory, so that any corpus fits."""
 
-import hashlib
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from perron.errors import DataError
+from perron.files import digest
 
 FORMAT_VERSION = 1  # raise it whenever a reader yields other rows for the same file
 BATCH = 1000
@@ -33,7 +33,7 @@ def key_of(what: Mapping[str, Any], files: Sequence[Path] = ()) -> str:
     states = [(path, path.stat()) for path in (file.resolve() for file in files)]
     stamps = [[str(path), state.st_size, state.st_mtime_ns] for path, state in states]
     written = json.dumps([FORMAT_VERSION, what, stamps], sort_keys=True, default=str)
-    return hashlib.sha256(written.encode()).hexdigest()[:32]
+    return digest([written.encode()])[:32]
 
 
 def stored(

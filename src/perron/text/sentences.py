@@ -1,10 +1,12 @@
-"""Where the sentences of a document begin and end."""
+"""Sentences of documents, with spaCy or at a mark."""
 
 import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
+
+from perron.errors import SettingsError
 
 Span = tuple[int, int]
 
@@ -58,7 +60,13 @@ def _stripped(text: str, start: int, end: int) -> Sequence[Span]:
 
 @cache
 def _sentencizer() -> Any:
-    import spacy  # seconds, and only documents need it
+    try:
+        import spacy  # here, because it takes seconds and only documents need it
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"documents need {error.name} to find their sentences: "
+            "pip install 'perron[documents]'"
+        ) from error
 
     language = spacy.blank("en")
     language.add_pipe("sentencizer")

@@ -1,13 +1,13 @@
 """What a dataset is like: a line of the paper's Table 1."""
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from datasets import Dataset
 
+from perron.files import digest
 from perron.text.datasets import Splits
 from perron.text.settings import DataSettings
 from perron.text.tokenizers import Case
@@ -60,10 +60,13 @@ def statistics(splits: Splits, settings: DataSettings, case: Case) -> Statistics
 
 def _fingerprint(parts: Iterable[Dataset | None], labels: tuple[str, ...]) -> str:
     """Hash what the rows say; from which files, and how they are written, is not."""
-    told = hashlib.sha256(json.dumps(labels).encode())
-    for rows in parts:
-        told.update(b"part")
-        for batch in () if rows is None else rows.iter(batch_size=1000):
-            columns = [batch.get(name) for name in ("text", "pair", "label")]
-            told.update(json.dumps(columns).encode())
-    return told.hexdigest()[:16]
+
+    def content() -> Iterator[bytes]:
+        yield json.dumps(labels).encode()
+        for rows in parts:
+            yield b"part"
+            for batch in () if rows is None else rows.iter(batch_size=1000):
+                columns = [batch.get(name) for name in ("text", "pair", "label")]
+                yield json.dumps(columns).encode()
+
+    return digest(content())[:16]

@@ -1,7 +1,6 @@
 """From settings and texts to data and a model, before the first step."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import torch
 from datasets import Dataset
 
+from perron.files import digest
 from perron.models import Classifier, ModelConfig, ModelSettings, build_model
 from perron.models.config import HuggingFaceSettings
 from perron.text.batches import Examples
@@ -185,13 +185,16 @@ def with_width(settings: ModelSettings, width: int) -> ModelSettings:
 
 def _fingerprint(parts: Iterable[Examples | None], names: Sequence[str]) -> str:
     """Hash the content of examples, independent of where the cache keeps it."""
-    digest = hashlib.sha256("\n".join(names).encode())
-    for examples in parts:
-        if examples is None:
-            continue
-        for begin in range(0, len(examples), HASHED):
-            rows = range(begin, min(begin + HASHED, len(examples)))
-            batch = examples.batch(rows)
-            for tensor in (*batch.inputs.values(), batch.labels):
-                digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
+
+    def content() -> Iterator[bytes]:
+        yield "\n".join(names).encode()
+        for examples in parts:
+            if examples is None:
+                continue
+            for begin in range(0, len(examples), HASHED):
+                rows = range(begin, min(begin + HASHED, len(examples)))
+                batch = examples.batch(rows)
+                for tensor in (*batch.inputs.values(), batch.labels):
+                    yield tensor.numpy().tobytes()
+
+    return digest(content())

@@ -1,6 +1,5 @@
 """A model of `transformers` and its tokenizer, as an encoder to start from."""
 
-import importlib.util
 import json
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from perron.errors import SettingsError
+from perron.files import package_folders
 from perron.models import Classifier
 from perron.models.config import HuggingFaceSettings, PretrainedConfig
 from perron.text.tokenizers import Marks, SubwordTokenizer
@@ -115,15 +115,12 @@ def package_folder(package: str, where: str) -> Path:
         package: as one would install it.
         where: of the setting that names it, for errors.
     """
-    # A dot would have Python import what stands before it.
-    module = re.sub("[-.]", "_", package)
-    spec = importlib.util.find_spec(module) if module.isidentifier() else None
-    if spec is None:
+    roots = package_folders(package)
+    if not roots:
         raise SettingsError(
             f"{where}: there is no package {package} here; if it is "
             f"one with a model: pip install {package}"
         )
-    roots = [Path(root) for root in spec.submodule_search_locations or ()]
     found = {
         path.parent
         for root in roots

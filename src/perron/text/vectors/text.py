@@ -1,19 +1,17 @@
 """Readers of GloVe and word2vec text files, with a compiled decimal parser."""
 
-import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from perron.kernels.compile import jit
 from perron.text.vectors import streams
 from perron.text.vectors.streams import Layout, as_number
 from perron.text.vectors.table import Keeper
 
 Array = NDArray[Any]
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 LOOK_CLOSER = -1
 NOTHING = -2
@@ -25,17 +23,7 @@ _POWERS = np.array([10.0**k for k in range(23)])
 _DIGITS = 18  # as many as surely fit into an int64
 
 
-def _jit(function: Kernel) -> Kernel:
-    """Compile at first call, keep the machine code on disk where that is possible."""
-    function = inspect.unwrap(function)  # a test run wraps it in a checker of types
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no directory that it may write to
-        return numba.njit(**options)(function)
-
-
-@_jit
+@jit
 def find_words(
     text: Array, begins: Array, ends: Array, dim: int, word_ends: Array
 ) -> None:
@@ -66,7 +54,7 @@ def find_words(
         word_ends[line] = at
 
 
-@_jit
+@jit
 def read_numbers(
     text: Array, begins: Array, ends: Array, numbers: Array, done: Array
 ) -> None:
@@ -82,7 +70,7 @@ def read_numbers(
         done[row] = _read_row(text, begins[row], ends[row], numbers[row])
 
 
-@_jit
+@jit
 def _read_row(text: Array, at: int, end: int, numbers: Array) -> bool:
     for k in range(len(numbers)):
         if at >= end or (text[at] != _BLANK and text[at] != _TAB):
