@@ -7,15 +7,8 @@ from pathlib import Path
 
 from perron.errors import DataError
 from perron.experiments import Study, read_study, run_study
-from perron.experiments.records import Record
-from perron.experiments.runner import (
-    WAIT_SECONDS,
-    OnTrial,
-    best_point,
-    done_records,
-    find_records,
-    run_trial,
-)
+from perron.experiments.records import Record, best_point, done_records, find_records
+from perron.experiments.runner import WAIT_SECONDS, OnTrial, run_trial
 from perron.experiments.study import Trial
 from perron.files import Busy, write_whole
 from perron.pipeline import Pipeline, load

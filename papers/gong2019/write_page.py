@@ -22,9 +22,13 @@ from pathlib import Path
 from papers.gong2019.reproduce import TARGETS
 from papers.gong2019.work import COMMAND, STUDIES, Work, study_file
 from perron.experiments import read_study
-from perron.experiments.records import write_records
+from perron.experiments.records import (
+    RECORDS,
+    done_records,
+    find_records,
+    write_records,
+)
 from perron.experiments.report import csv_rows, markdown, summarise
-from perron.experiments.runner import RECORDS, done_records, find_records
 from perron.files import make_folder, write_whole
 from perron.tables import csv_bytes
 

@@ -12,15 +12,16 @@ from perron_tests.errors import mentions
 import perron
 from perron.errors import DataError, PerronError, SettingsError
 from perron.experiments import run_study
-from perron.experiments.records import read_records, source_version
-from perron.experiments.runner import (
+from perron.experiments.records import (
     RECORDS,
     best_point,
     done_records,
     find_records,
     missing_trials,
-    run_trial,
+    read_records,
+    source_version,
 )
+from perron.experiments.runner import run_trial
 from perron.experiments.study import Trial, Variant
 from perron.files import Busy, locked
 from perron.training.run import read_predictions, read_result
@@ -122,9 +123,7 @@ def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
 
 def test_what_another_process_runs_is_left_to_it(study, tmp_path):
     trial = Trial(study, "centrality", 0, 0)
-    place = tmp_path / trial.folder
-    place.mkdir()
-    with locked(place, ".trial.lock"), pytest.raises(Busy):
+    with locked(tmp_path, trial.lock), pytest.raises(Busy):
         run_trial(trial, tmp_path)
     assert run_trial(trial, tmp_path) == run_trial(trial, tmp_path)
 

@@ -159,10 +159,10 @@ def test_a_model_of_other_settings_is_refused(small_work, small_root):
 def test_a_model_that_another_process_trains_is_waited_for(small_work, monkeypatch):
     monkeypatch.setattr(work_module, "WAIT_SECONDS", 0.01)
     trial = small_work.trial("sst2", "centrality")
-    place = small_work.out / "runs" / "sst2" / trial.folder
-    place.mkdir(parents=True, exist_ok=True)
+    folder = small_work.out / "runs" / "sst2"
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as other:
-        other.enter_context(locked(place, ".trial.lock"))
+        other.enter_context(locked(folder, trial.lock))
         threading.Timer(0.3, other.close).start()
         _, found, _ = small_work.model("sst2", "centrality")
     assert found == trial

@@ -11,9 +11,8 @@ from papers.gong2019.paper import ACCURACIES, CITED, DATASETS
 from papers.gong2019.provenance import missing_piece
 from papers.gong2019.work import Piece, Work, study_file
 from perron.experiments import read_study
-from perron.experiments.records import source_version, write_records
+from perron.experiments.records import RECORDS, source_version, write_records
 from perron.experiments.report import summarise
-from perron.experiments.runner import RECORDS
 from perron.experiments.study import Trial
 
 

@@ -1,9 +1,10 @@
-"""Records of runs: their results, and everything needed to get them again."""
+"""Records of runs, and the runs that a study still needs."""
 
 import json
+import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from jaxtyping import Bool
 
 import perron
 from perron.errors import DataError
+from perron.experiments.study import Study, Trial, all_trials
 from perron.files import digest, write_whole
 from perron.migrations import from_table, stamp
 from perron.training.run import Result, read_predictions
 
 RECORD = "record.json"
+RECORDS = "records.jsonl"
+RECIPE = "recipe.toml"  # in the folder of a comparison, the settings that runs share
 
 
 @dataclass(frozen=True)
@@ -150,3 +154,85 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write one record per line."""
     lines = [json.dumps(stamp("record", asdict(record))) + "\n" for record in records]
     write_whole(path, "".join(lines).encode())
+
+
+def own_records(study: Study, done: Mapping[str, Record]) -> list[Record]:
+    """Return the records of the study's runs, in its order.
+
+    A run is identified by its command: the name of its variant and the number of its
+    grid point may have changed since.
+    """
+    return [
+        replace(done[trial.command], variant=trial.variant, point=trial.point)
+        for trial in wanted_trials(study, done)
+        if trial.command in done
+    ]
+
+
+def done_records(study: Study, folder: Path) -> list[Record]:
+    """Return the records of those of the study's runs that are done, in its order."""
+    return own_records(study, find_records(study, folder))
+
+
+def find_records(study: Study, folder: Path) -> dict[str, Record]:
+    """Return all records in the folder by their commands, also of other settings."""
+    found = {
+        record.command: record for record in records_in(folder / RECORDS, study, folder)
+    }
+    for trial in all_trials(study):
+        for record in records_in(trial.place(folder) / RECORD, study, folder):
+            if record.command == trial.command:
+                found[record.command] = record
+    return found
+
+
+def records_in(path: Path, study: Study, folder: Path) -> list[Record]:
+    """Read records; commands with a recipe in the folder name it where it is now.
+
+    A folder with its own recipe can so be moved, or be named by another path.
+    """
+    records = read_records(path)
+    recipe = Path(study.recipe)
+    if recipe != folder / RECIPE:
+        return records
+    moved = []
+    for record in records:
+        words = shlex.split(record.command)
+        if Path(words[2]).name == RECIPE:
+            words[2] = study.recipe
+        moved.append(replace(record, command=shlex.join(words)))
+    return moved
+
+
+def wanted_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
+    """Return the runs that belong to a study, as far as is known by now."""
+    chosen = {name: best_point(study, name, done) for name in study.variants}
+    tuning = [
+        Trial(study, name, point, 0)
+        for point in range(len(study.grid))
+        for name in study.variants
+    ]
+    others = [
+        Trial(study, name, point, seed)
+        for seed in range(1, max(map(study.seeds_of, study.variants)))
+        for name, point in chosen.items()
+        if point is not None and seed < study.seeds_of(name)
+    ]
+    return tuning + others
+
+
+def missing_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
+    """Return the runs that are not done."""
+    return [t for t in wanted_trials(study, done) if t.command not in done]
+
+
+def best_point(study: Study, variant: str, done: Mapping[str, Record]) -> int | None:
+    """Return the point of the grid that is best on dev; None if not all were run."""
+    found = [
+        done.get(Trial(study, variant, point, 0).command)
+        for point in range(len(study.grid))
+    ]
+    if any(record is None for record in found):
+        return None
+    dev = [record.dev["accuracy"] for record in found if record is not None]
+    return dev.index(max(dev))  # of equals the first

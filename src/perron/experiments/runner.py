@@ -1,20 +1,23 @@
 """Runs of a study, resumable and shared by several processes."""
 
 import os
-import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from perron.errors import PerronError, SettingsError, differences
 from perron.experiments.records import (
+    RECIPE,
     RECORD,
+    RECORDS,
     Record,
-    read_records,
+    find_records,
+    missing_trials,
+    own_records,
     record_of,
+    records_in,
     source_version,
     write_record,
     write_records,
@@ -27,8 +30,6 @@ from perron.training.prepare import Prepared
 from perron.training.recipe import Recipe, read_recipe, recipe_table
 from perron.training.run import train
 
-RECORDS = "records.jsonl"
-RECIPE = "recipe.toml"  # in the folder of a comparison, the settings that runs share
 WAIT_SECONDS = 2.0
 
 Shared = TypeVar("Shared")
@@ -66,17 +67,18 @@ def compare(
     shared = recipe.model_copy(update={"model": model})
     file = folder / RECIPE
     study = aggregator_study(shared, str(file), aggregators, seeds, title)
-    if _is_main():
-        _keep_recipe(shared, file)
-    _broadcast(None)  # the file is there before others read it
-    try:
-        records = run_study(
-            study, folder, root=root, on_trial=on_trial, on_prepared=_check_test
-        )
-    except PerronError:
-        if _is_main() and not find_records(study, folder):
-            file.unlink()  # it would refuse other settings, and there is no run yet
-        raise
+    with _removed_if_unused(folder):
+        if _is_main():
+            _keep_recipe(shared, file)
+        _broadcast(None)  # the file is there before others read it
+        try:
+            records = run_study(
+                study, folder, root=root, on_trial=on_trial, on_prepared=_check_test
+            )
+        except PerronError:
+            if _is_main() and not find_records(study, folder):
+                file.unlink()  # it would refuse other settings, and no run has ended
+            raise
     return study, records
 
 
@@ -126,8 +128,36 @@ def run_study(
             to refuse them.
     """
     _check(study)  # report a mistake before hours have passed
-    make_folder(folder)
-    _check_data(study, find_records(study, folder), folder, root)
+    with _removed_if_unused(folder):
+        make_folder(folder)
+        _check_data(study, find_records(study, folder), folder, root)
+        return _run_all(study, folder, root, on_trial, on_prepared)
+
+
+@contextmanager
+def _removed_if_unused(folder: Path) -> Iterator[None]:
+    """Remove a folder that is made inside and stays without a run, on an error."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # something is in a folder: leave it
+            if made and all(path.suffix == ".lock" for path in folder.iterdir()):
+                for path in folder.iterdir():
+                    path.unlink()
+                for path in made:
+                    path.rmdir()
+        raise
+
+
+def _run_all(
+    study: Study,
+    folder: Path,
+    root: Path | None,
+    on_trial: OnTrial | None,
+    on_prepared: OnPrepared | None,
+) -> list[Record]:
+    """Do the runs one by one, as long as there are some."""
     while True:
         with ExitStack() as claim:
             done: dict[str, Record] = {}
@@ -136,17 +166,18 @@ def run_study(
             if _is_main():
                 done = find_records(study, folder)
                 todo = missing_trials(study, done)
-                _write(study, done, folder)  # so that they can be kept as they come
+                if done:
+                    _write(study, done, folder)  # they can be kept as they come
                 trial = _claim_first_free(todo, folder, claim)
             is_over, trial = _broadcast((not todo, trial))
             if is_over:
-                return _broadcast(_own(study, done))
+                return _broadcast(own_records(study, done))
             if trial is None:
                 time.sleep(WAIT_SECONDS)
                 continue
             callbacks: Sequence[Callback] = ()
             if on_trial is not None and _is_main():
-                callbacks = on_trial(trial, len(_own(study, done)), study.runs)
+                callbacks = on_trial(trial, len(own_records(study, done)), study.runs)
             _run(trial, folder, root, callbacks, on_prepared)
 
 
@@ -189,9 +220,9 @@ def _claim(trial: Trial, folder: Path, claim: ExitStack) -> Record | None:
     """
     source_version()  # of the code that runs now, whatever is committed meanwhile
     place = trial.place(folder)
-    make_folder(place)
-    claim.enter_context(locked(place, ".trial.lock"))
-    for record in _records_in(place / RECORD, trial.study, folder):
+    make_folder(folder)
+    claim.enter_context(locked(folder, trial.lock))
+    for record in records_in(place / RECORD, trial.study, folder):
         if record.command == trial.command:
             return record
         raise PerronError(
@@ -296,90 +327,7 @@ def _write(study: Study, done: Mapping[str, Record], folder: Path) -> None:
 
     The others belong to seeds or variants that were asked for at another time.
     """
-    own = _own(study, done)
+    own = own_records(study, done)
     mine = {record.command for record in own}
     others = [record for record in done.values() if record.command not in mine]
     write_records(folder / RECORDS, [*own, *others])
-
-
-def _own(study: Study, done: Mapping[str, Record]) -> list[Record]:
-    """Return the records of the study's runs, in its order.
-
-    A run is identified by its command: the name of its variant and the number of its
-    grid point may have changed since.
-    """
-    return [
-        replace(done[trial.command], variant=trial.variant, point=trial.point)
-        for trial in wanted_trials(study, done)
-        if trial.command in done
-    ]
-
-
-def done_records(study: Study, folder: Path) -> list[Record]:
-    """Return the records of those of the study's runs that are done, in its order."""
-    return _own(study, find_records(study, folder))
-
-
-def find_records(study: Study, folder: Path) -> dict[str, Record]:
-    """Return all records in the folder by their commands, also of other settings."""
-    found = {
-        record.command: record
-        for record in _records_in(folder / RECORDS, study, folder)
-    }
-    for trial in all_trials(study):
-        for record in _records_in(trial.place(folder) / RECORD, study, folder):
-            if record.command == trial.command:
-                found[record.command] = record
-    return found
-
-
-def _records_in(path: Path, study: Study, folder: Path) -> list[Record]:
-    """Read records; commands with a recipe in the folder name it where it is now.
-
-    A folder with its own recipe can so be moved, or be named by another path.
-    """
-    records = read_records(path)
-    recipe = Path(study.recipe)
-    if recipe != folder / RECIPE:
-        return records
-    moved = []
-    for record in records:
-        words = shlex.split(record.command)
-        if Path(words[2]).name == RECIPE:
-            words[2] = study.recipe
-        moved.append(replace(record, command=shlex.join(words)))
-    return moved
-
-
-def wanted_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
-    """Return the runs that belong to a study, as far as is known by now."""
-    chosen = {name: best_point(study, name, done) for name in study.variants}
-    tuning = [
-        Trial(study, name, point, 0)
-        for point in range(len(study.grid))
-        for name in study.variants
-    ]
-    others = [
-        Trial(study, name, point, seed)
-        for seed in range(1, max(map(study.seeds_of, study.variants)))
-        for name, point in chosen.items()
-        if point is not None and seed < study.seeds_of(name)
-    ]
-    return tuning + others
-
-
-def missing_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
-    """Return the runs that are not done."""
-    return [t for t in wanted_trials(study, done) if t.command not in done]
-
-
-def best_point(study: Study, variant: str, done: Mapping[str, Record]) -> int | None:
-    """Return the point of the grid that is best on dev; None if not all were run."""
-    found = [
-        done.get(Trial(study, variant, point, 0).command)
-        for point in range(len(study.grid))
-    ]
-    if any(record is None for record in found):
-        return None
-    dev = [record.dev["accuracy"] for record in found if record is not None]
-    return dev.index(max(dev))  # of equals the first

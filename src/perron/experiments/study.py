@@ -114,6 +114,11 @@ class Trial:
         name = re.sub(r"[^\w.=-]+", "-", self.variant)
         return f"{name}-point{self.point}-seed{self.seed}"
 
+    @property
+    def lock(self) -> str:
+        """The name of its lock file, in the folder of the study."""
+        return f".{self.folder}.lock"
+
     def place(self, folder: Path) -> Path:
         """Return its folder in the folder of the study.
 
