@@ -22,7 +22,6 @@ from perron.files import digest
 from perron.pooling import GraphCentralityPool, MeanPool
 from perron.tables import markdown_table
 from perron.text.formats import find_file
-from perron.training.pretrained import package_folder
 
 if TYPE_CHECKING:
     from transformers import BatchEncoding
@@ -159,7 +158,7 @@ class _Model:
         try:
             from transformers import AutoModel, AutoTokenizer
 
-            from perron.layers.pretrained import without_bars
+            from perron.layers.pretrained import package_folder, without_bars
         except ModuleNotFoundError as error:
             raise SettingsError(
                 f"{error.name} is not installed: pip install 'perron[hf,reproduce]'"

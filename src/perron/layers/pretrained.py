@@ -1,16 +1,22 @@
-"""Any encoder of `transformers`, between vectors of subwords and pooling."""
+"""Pretrained encoders of `transformers`: reading one, and its layers as an encoder."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
+from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from perron.arguments import Device
+from perron.errors import SettingsError
+from perron.files import package_folders
 from perron.layers.encoders import Encoder
 
 
@@ -123,11 +129,11 @@ def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Return a pretrained model in float32, and its configuration.
 
     Args:
-        name: a folder, or a name on the hub.
+        name: A folder, or a name on the hub.
 
     Raises:
-        ValueError: see `model_config`.
-        OSError: it cannot be found or read.
+        ValueError: The model cannot be an encoder; see `model_config`.
+        OSError: The model cannot be found or read.
     """
     with without_bars():
         model = AutoModel.from_pretrained(name, dtype=torch.float32)
@@ -135,6 +141,122 @@ def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
     content.pop("_name_or_path", None)  # a place on this machine
     model_config(content)
     return without_pooler(model), content
+
+
+class PretrainedModel(NamedTuple):
+    """A pretrained model and its tokenizer.
+
+    Attributes:
+        model: The model of `transformers`, without its pooler.
+        config: Its configuration, as in its config.json.
+        tokenizer: Its tokenizer.
+    """
+
+    model: PreTrainedModel
+    config: dict[str, Any]
+    tokenizer: Tokenizer
+
+    @property
+    def vectors(self) -> Float[Tensor, "v e"]:
+        """The vectors of its subwords."""
+        weight: Any = self.model.get_input_embeddings().weight
+        return weight.detach()
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest text that it reads, special tokens included; None if any."""
+        positions = self.config.get("max_position_embeddings")
+        if not isinstance(positions, int) or positions <= 0:
+            return None
+        if self.config["model_type"] in _POSITIONS_AFTER_PADDING:
+            positions -= (self.config.get("pad_token_id") or 0) + 1
+        return positions
+
+
+# These models number positions from the id of the padding on.
+_POSITIONS_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+
+def read_pretrained(name: str, where: str) -> PretrainedModel:
+    """Read a model that `transformers` knows, and its tokenizer.
+
+    Args:
+        name: A folder; a name on the hub; or ``package:NAME``, an installed package
+            that contains a model.
+        where: Setting that names the model, for errors.
+
+    Raises:
+        SettingsError: The model cannot be used.
+    """
+    if name.startswith(_PACKAGE):
+        name = str(package_folder(name.removeprefix(_PACKAGE), where))
+    _check_folder(name, where)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model, config = read_encoder(name)
+    except (OSError, ValueError, RuntimeError) as error:
+        # Only the first line says what is wrong; the rest is about the library.
+        problem = str(error).strip().splitlines()[0]
+        found = "" if Path(name).is_dir() else "there is no such folder, and it "
+        raise SettingsError(f"{where}: {found}cannot be used: {problem}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise SettingsError(
+            f"{where}: its tokenizer must be a fast one, with a tokenizer.json, which "
+            "knows the position of each subword in the text."
+        )
+    return PretrainedModel(model, config, tokenizer.backend_tokenizer)
+
+
+_PACKAGE = "package:"
+# Where in a package the configuration of a model may be.
+_CONFIGS = ("config.json", "*/config.json", "*/*/config.json")
+
+
+def package_folder(package: str, where: str) -> Path:
+    """Return the folder of the only model in a package, without running its code.
+
+    Args:
+        package: Name of the package as it is installed.
+        where: Setting that names it, for errors.
+    """
+    found = {
+        path.parent
+        for root in package_folders(package)
+        for pattern in _CONFIGS
+        for path in root.glob(pattern)
+        if _is_model(path)
+    }
+    if len(found) > 1:
+        names = ", ".join(sorted(map(str, found)))
+        raise SettingsError(
+            f"{where}: the package has several models. Choose one with hf: and one of "
+            f"{names}."
+        )
+    if not found:
+        raise SettingsError(
+            f"{where}: there is no model in the package, or no package {package} here. "
+            f"If it has one, install it with pip install {package}."
+        )
+    return found.pop()
+
+
+def _is_model(config: Path) -> bool:
+    """Tell the config.json of a model from others, such as that of a pooling."""
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "model_type" in content
+
+
+def _check_folder(name: str, where: str) -> None:
+    """Refuse what is not a model folder before the library takes it for a name."""
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise SettingsError(f"{where}: there is no config.json in this folder.")
+    elif name.startswith((".", "/")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise SettingsError(f"{where}: there is no such folder.")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from perron.models.config import (
     HuggingFaceSettings,
     Kind,
     ModelConfig,
-    PretrainedConfig,
+    PretrainedEncoderConfig,
 )
 from perron.models.io import (
     Files,
@@ -30,7 +30,7 @@ from perron.pooling import AGGREGATORS, Aggregator, Pooled
 
 
 def build_encoder(
-    settings: Any, dim: int, pretrained: PretrainedConfig | None = None
+    settings: Any, dim: int, pretrained: PretrainedEncoderConfig | None = None
 ) -> Encoder:
     """Make the encoder for vectors of this width; other settings are its arguments.
 
@@ -46,7 +46,7 @@ def build_encoder(
 
 
 def _pretrained_encoder(
-    settings: HuggingFaceSettings, dim: int, pretrained: PretrainedConfig
+    settings: HuggingFaceSettings, dim: int, pretrained: PretrainedEncoderConfig
 ) -> Encoder:
     try:
         from perron.layers.pretrained import HuggingFaceEncoder

@@ -35,7 +35,7 @@ class HuggingFaceSettings(Settings):
     """Settings of a pretrained encoder; ``encoder = "hf:NAME"`` stands for them.
 
     They say which model to load. Its configuration, which `HuggingFaceEncoder` is built
-    from, is in `PretrainedConfig`.
+    from, is in `PretrainedEncoderConfig`.
 
     Attributes:
         name: ``"hf"``.
@@ -177,12 +177,18 @@ class ModelSettings(Settings):
         return self
 
 
-class PretrainedConfig(Settings):
-    """What a model of `transformers` is, so that it need not be at hand again."""
+class PretrainedEncoderConfig(Settings):
+    """The configuration of a pretrained encoder, so that the original is not needed.
 
-    config: dict[str, Any]  # its config.json
-    before: tuple[int, ...] = ()  # ids of the marks that it wants before a text
-    after: tuple[int, ...] = ()  # and behind it
+    Attributes:
+        config: Its config.json.
+        before: Ids of the special tokens that it needs before a text.
+        after: Ids of those after a text.
+    """
+
+    config: dict[str, Any]
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
 
 class ModelConfig(Settings):
@@ -193,7 +199,7 @@ class ModelConfig(Settings):
     labels: Annotated[tuple[str, ...], Field(min_length=2)]
     max_words: Count = 50  # of a text, or of a sentence of a document
     max_sentences: Count = 40  # of a document
-    pretrained: PretrainedConfig | None = None  # of the encoder hf
+    pretrained: PretrainedEncoderConfig | None = None  # of the encoder hf
 
     @model_validator(mode="after")
     def _labels_differ(self) -> "ModelConfig":

@@ -1,29 +1,33 @@
 """From settings and texts to data and a model, before the first step."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from datasets import Dataset
 
+from perron.errors import SettingsError
 from perron.files import digest
 from perron.models import Classifier, ModelConfig, ModelSettings, build_model
-from perron.models.config import HuggingFaceSettings
+from perron.models.config import HuggingFaceSettings, PretrainedEncoderConfig
 from perron.text.batches import Examples
 from perron.text.datasets import Splits, load_data
 from perron.text.encoding import TextSettings, WordIds
+from perron.text.tokenizers import Marks, SubwordTokenizer
 from perron.text.vectors import Coverage
 from perron.text.vocabulary import (
-    Lexicon,
     VectorProgress,
     choose_lexicon,
     dataset_counts,
 )
-from perron.training.pretrained import Pretrained, read_pretrained
 from perron.training.recipe import Recipe
+
+if TYPE_CHECKING:  # imports transformers, which takes seconds
+    from perron.layers.pretrained import PretrainedModel
 
 HASHED = 1000  # examples that are hashed together
 
@@ -57,10 +61,9 @@ class Prepared:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of ids, labels and vocabulary; a checkpoint belongs to one."""
-        parts = [self.train, self.dev, self.test]
-        return _fingerprint(
-            parts, [*self.word_ids.tokenizer.words, *self.splits.labels]
-        )
+        names = [*self.word_ids.tokenizer.words, *self.splits.labels]
+        parts = [part for part in (self.train, self.dev, self.test) if part is not None]
+        return digest(chain(["\n".join(names).encode()], *map(_content, parts)))
 
 
 def prepare(
@@ -148,33 +151,85 @@ def build_classifier(
         skip_bad: Leave out rows of word vectors that cannot be read.
         progress: Called while word vectors are read.
     """
-    encoder = settings.encoder
-    start: Lexicon | Pretrained
-    if isinstance(encoder, HuggingFaceSettings):
-        start = read_pretrained(encoder.model, text.max_words, encoder.marks)
-    else:
-        start = choose_lexicon(count(), text, vectors, skip_bad, progress)
-    if start.width is not None:
-        settings = with_width(settings, start.width)
-    config = ModelConfig(
-        settings=settings,
-        vocabulary=len(start.words if isinstance(start, Lexicon) else start.vectors),
-        labels=tuple(labels),
-        max_words=text.max_words,
-        max_sentences=text.max_sentences,
-        pretrained=start.config if isinstance(start, Pretrained) else None,
-    )
-    torch.manual_seed(seed)
-    model = build_model(config)
     sizes = text.max_words, text.max_sentences
-    word_ids = WordIds(start.tokenizer, settings.kind, *sizes)
-    if isinstance(start, Pretrained):
-        start.fill(model)
-        return BuiltClassifier(model, word_ids, {}, {})
-    if start.sources:
-        matrix = start.matrix(seed, vector_spread)
+    if isinstance(settings.encoder, HuggingFaceSettings):
+        tokenizer, config, source = _read_pretrained(settings.encoder, text.max_words)
+        width, vocabulary = source.vectors.shape[1], len(source.vectors)
+        model = _new_model(settings, labels, sizes, seed, vocabulary, width, config)
+        encoder: Any = model.encoder
+        model.embedding.set_vectors(source.vectors)
+        encoder.take_over(source.model, config.before, config.after)
+        return BuiltClassifier(model, WordIds(tokenizer, settings.kind, *sizes), {}, {})
+    lexicon = choose_lexicon(count(), text, vectors, skip_bad, progress)
+    vocabulary = len(lexicon.words)
+    model = _new_model(settings, labels, sizes, seed, vocabulary, lexicon.width)
+    if lexicon.sources:
+        matrix = lexicon.matrix(seed, vector_spread)
         model.embedding.set_vectors(torch.from_numpy(matrix))
-    return BuiltClassifier(model, word_ids, start.coverage(), start.skipped())
+    word_ids = WordIds(lexicon.tokenizer, settings.kind, *sizes)
+    return BuiltClassifier(model, word_ids, lexicon.coverage(), lexicon.skipped())
+
+
+def _new_model(
+    settings: ModelSettings,
+    labels: Sequence[str],
+    sizes: tuple[int, int],
+    seed: int,
+    vocabulary: int,
+    width: int | None,
+    pretrained: PretrainedEncoderConfig | None = None,
+) -> Classifier:
+    """Build a model with random weights; ``width`` is that of its word vectors."""
+    torch.manual_seed(seed)
+    return build_model(
+        ModelConfig(
+            settings=settings if width is None else with_width(settings, width),
+            vocabulary=vocabulary,
+            labels=tuple(labels),
+            max_words=sizes[0],
+            max_sentences=sizes[1],
+            pretrained=pretrained,
+        )
+    )
+
+
+def _read_pretrained(
+    settings: HuggingFaceSettings, max_words: int
+) -> tuple[SubwordTokenizer, PretrainedEncoderConfig, "PretrainedModel"]:
+    """Read a pretrained encoder, and refuse one that cannot read such texts."""
+    where = f"model.encoder = 'hf:{settings.model}'"
+    try:
+        from perron.layers.pretrained import read_pretrained
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{where} needs {error.name}. Install it with pip install 'perron[hf]'."
+        ) from error
+    source = read_pretrained(settings.model, where)
+    tokenizer = SubwordTokenizer(source.tokenizer, settings.marks)
+    words, vectors = len(tokenizer.words), len(source.vectors)
+    # `transformers` makes up an empty tokenizer where files are missing. A model may
+    # have some vectors more than its tokenizer has words, but not twice as many.
+    if not vectors // 2 < words <= vectors:
+        raise SettingsError(
+            f"{where}: its tokenizer has {words} words, but the model has {vectors} "
+            "vectors of words. Check that the files of the tokenizer are not missing."
+        )
+    inside = len(tokenizer.around.before + tokenizer.around.after)
+    if inside >= max_words:
+        raise SettingsError(
+            f"{where}: text.max_words must be at least {inside + 1}, got {max_words}: "
+            f"{inside} special tokens around a text leave no room for words."
+        )
+    # The special tokens that the encoder itself puts around a text.
+    before, after = Marks((), ()) if settings.marks else tokenizer.marks
+    most, added = source.max_tokens, len(before + after)
+    if most is not None and max_words + added > most:
+        raise SettingsError(
+            f"{where}: text.max_words must be at most {most - added}, got {max_words}: "
+            f"the model reads {most} subwords, {added} of them special tokens."
+        )
+    config = PretrainedEncoderConfig(config=source.config, before=before, after=after)
+    return tokenizer, config, source
 
 
 def with_width(settings: ModelSettings, width: int) -> ModelSettings:
@@ -183,18 +238,10 @@ def with_width(settings: ModelSettings, width: int) -> ModelSettings:
     return settings.model_copy(update={"embedding": embedding})
 
 
-def _fingerprint(parts: Iterable[Examples | None], names: Sequence[str]) -> str:
-    """Hash the content of examples, independent of where the cache keeps it."""
-
-    def content() -> Iterator[bytes]:
-        yield "\n".join(names).encode()
-        for examples in parts:
-            if examples is None:
-                continue
-            for begin in range(0, len(examples), HASHED):
-                rows = range(begin, min(begin + HASHED, len(examples)))
-                batch = examples.batch(rows)
-                for tensor in (*batch.inputs.values(), batch.labels):
-                    yield tensor.numpy().tobytes()
-
-    return digest(content())
+def _content(examples: Examples) -> Iterator[bytes]:
+    """Yield what examples consist of, independent of where the cache keeps them."""
+    for begin in range(0, len(examples), HASHED):
+        rows = range(begin, min(begin + HASHED, len(examples)))
+        batch = examples.batch(rows)
+        for tensor in (*batch.inputs.values(), batch.labels):
+            yield tensor.numpy().tobytes()
