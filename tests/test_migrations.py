@@ -1,13 +1,22 @@
 import copy
 import json
+import shutil
+import tomllib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import get_args
 
 import pytest
+import tomli_w
 from perron_tests.errors import mentions
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
+import perron
 from perron import migrations
-from perron.errors import DataError
+from perron.errors import DataError, PerronError
+from perron.experiments.records import read_records
+from perron.experiments.study import read_study
 from perron.migrations import (
     VERSION,
     Default,
@@ -20,6 +29,9 @@ from perron.migrations import (
     migrate,
     stamp,
 )
+from perron.training.checkpoint import Checkpoint
+from perron.training.recipe import read_settings
+from perron.training.run import read_result
 
 KINDS = get_args(Kind)
 
@@ -269,3 +281,86 @@ class TestSteps:
         steps("model settings", RenameOption("aggregator", "centrality", "hidden", "u"))
         table = {"model": {"aggregator": given}}
         assert migrate("settings", table) == table
+
+
+OLD = Path(__file__).with_name("earlier_formats") / "version_1"
+
+
+def write_json(path, table):
+    path.write_text(json.dumps(table) + "\n")
+
+
+def model_file(folder, extra):
+    shutil.copytree(OLD / "models" / "text", folder, dirs_exist_ok=True)
+    content = json.loads((folder / "config.json").read_text())
+    model = migrate("model", content)["model"]
+    write_json(folder / "config.json", stamp("model", {"model": model | extra}))
+    perron.load(folder)
+
+
+def settings_file(folder, extra):
+    table = tomllib.loads((OLD / "finished/run/settings.toml").read_text())
+    table = migrate("settings", table)
+    table["training"] |= extra
+    content = tomli_w.dumps(stamp("settings", table))
+    (folder / "settings.toml").write_text(content)
+    read_settings(folder)
+
+
+def result_file(folder, extra):
+    table = json.loads((OLD / "finished/run/result.json").read_text())
+    table = migrate("result", table) | extra
+    write_json(folder / "result.json", stamp("result", table))
+    read_result(folder)
+
+
+def record_file(folder, extra):
+    path = OLD / "study/runs/records.jsonl"
+    table = migrate("record", json.loads(path.read_text().splitlines()[0])) | extra
+    write_json(folder / "records.jsonl", stamp("record", table))
+    (record,) = read_records(folder / "records.jsonl")
+    assert record.dev["accuracy"] > 0
+
+
+def study_file(folder, extra):
+    table = tomllib.loads((OLD / "study/study.toml").read_text()) | extra
+    (folder / "study.toml").write_text(tomli_w.dumps(stamp("study", table)))
+    read_study(str(folder / "study.toml"))
+
+
+def checkpoint_file(folder, extra):
+    path = OLD / "interrupted/plain/checkpoint.safetensors"
+    with safe_open(path, "pt") as file:
+        table = migrate("checkpoint", json.loads(file.metadata()["perron"])) | extra
+    header = {"perron": json.dumps(stamp("checkpoint", table))}
+    save_file(load_file(path), folder / "checkpoint.safetensors", header)
+    Checkpoint.read(folder)
+
+
+READERS = [
+    model_file,
+    settings_file,
+    result_file,
+    record_file,
+    study_file,
+    checkpoint_file,
+]
+
+
+@pytest.mark.parametrize("read", READERS)
+class TestReaders:
+    """The functions that read files, with a file of the newest version."""
+
+    def test_a_file_of_the_newest_version_is_read(self, read, tmp_path):
+        read(tmp_path, {})
+
+    def test_an_unknown_key_is_named(self, read, tmp_path):
+        with pytest.raises(PerronError, match=mentions(tmp_path, "colour")):
+            read(tmp_path, {"colour": "red"})
+
+
+def test_a_key_that_no_version_had_is_named_in_version_1_too(tmp_path):
+    content = (OLD / "finished/run/settings.toml").read_text()
+    (tmp_path / "settings.toml").write_text('colour = "red"\n' + content)
+    with pytest.raises(PerronError, match=mentions(tmp_path, "colour")):
+        read_settings(tmp_path)

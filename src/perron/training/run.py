@@ -12,9 +12,9 @@ import numpy as np
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from perron.errors import SettingsError, differences
+from perron.errors import DataError, SettingsError, differences
 from perron.files import locked, make_folder, remove_parts, write_whole
-from perron.migrations import migrate, stamp
+from perron.migrations import from_table, stamp
 from perron.model_card import Score, model_card
 from perron.models.io import CARD, CONFIG, TOKENIZER, WEIGHTS, model_files
 from perron.text.vocabulary import VectorProgress
@@ -239,7 +239,11 @@ def _remove_traces(folder: Path, made: Sequence[Path]) -> None:
 def read_result(folder: Path) -> Result:
     """Read the result of a run that is over."""
     path = folder / RESULT
-    return Result(**migrate("result", json.loads(path.read_text()), path))
+    try:
+        table = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"is not valid JSON: {error}", path) from error
+    return from_table(Result, "result", table, path)
 
 
 def read_predictions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
