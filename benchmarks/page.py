@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import perron
 from perron.explain import Explanation, Graph, Head, Source
-from perron.explain.page import page
+from perron.explain.views import page
 from timing import Report
 
 WORDS = ["the", "film", "was", "a", "fine", "story", "without", "an", "ending"]

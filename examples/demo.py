@@ -20,8 +20,7 @@ from perron.errors import PerronError
 from perron.experiments import compare
 from perron.experiments.report import summarise
 from perron.experiments.study import Trial
-from perron.explain.page import page
-from perron.explain.terminal import shaded
+from perron.explain.views import page, shaded
 from perron.files import write_whole
 from perron.training import read_recipe, recipe_table
 

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import perron
 from perron.explain import Explanation
-from perron.explain.terminal import view
+from perron.explain.views import view
 from perron.training.callbacks import read_metrics
 
 VERSION_1 = Path(__file__).with_name("earlier_formats") / "version_1"

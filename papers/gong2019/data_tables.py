@@ -8,8 +8,7 @@ from perron.errors import DataError
 from perron.experiments.records import source_version
 from perron.experiments.study import Trial
 from perron.tables import markdown_table
-from perron.text.datasets import load_data, source_files
-from perron.text.statistics import Statistics, statistics
+from perron.text.datasets import Statistics, load_data, source_files, statistics
 from perron.training import Recipe, read_recipe, recipe_table
 
 TITLES = {name: data.title for name, data in DATASETS.items()} | {

@@ -13,8 +13,7 @@ from torch import Tensor
 from perron.errors import DataError
 from perron.explain import Explanation, explain
 from perron.files import make_folder
-from perron.hub import find_model, names_of
-from perron.model_card import model_card
+from perron.hub import find_model, model_card, names_of
 from perron.models import Classifier, ModelConfig, PairClassifier, load_model
 from perron.models.config import HuggingFaceSettings
 from perron.models.io import (

@@ -37,7 +37,7 @@ from perron.integrations.sentence_transformers import (
 )
 from perron.sklearn import CentralityClassifier, CentralityVectorizer
 from perron.training import read_recipe, train
-from perron.training.stopping import Stopped
+from perron.training.runtime import (Stopped)
 from perron.training.watchers import Watcher
 
 TEXTS = [

@@ -10,7 +10,7 @@ import pytest
 from perron_tests.chromium import arcs, faults_of, quiet_tab
 from perron_tests.pipelines import small_pipeline
 
-from perron.explain.page import framed, page
+from perron.explain.views import framed, page
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ from perron_tests.explanations import EVERY, document, pair, plans, text
 from perron_tests.pipelines import small_pipeline
 
 from perron.explain import Graph, Head
-from perron.explain.network import to_graphml, to_networkx
+from perron.explain.views import to_graphml, to_networkx
 
 
 def part(network, prefix):

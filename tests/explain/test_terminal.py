@@ -7,7 +7,7 @@ from rich.console import Console
 
 from perron.explain import Graph, Head
 from perron.explain.flow import shares
-from perron.explain.terminal import shaded, side_by_side, view
+from perron.explain.views import shaded, side_by_side, view
 
 
 def graph(weights):

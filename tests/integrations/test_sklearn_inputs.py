@@ -12,12 +12,12 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 import perron.sklearn
-from perron.integrations.scikit_learn.inputs import (
+from perron.integrations.scikit_learn.parameters import (
     check_labels,
     check_texts,
     check_weights,
+    read_parameters,
 )
-from perron.integrations.scikit_learn.parameters import read_parameters
 from perron.sklearn import CentralityClassifier, CentralityVectorizer
 
 TEXTS, LABELS = opinions(40)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from perron.layers.groups import _Take, length_groups, take
+from perron.layers.encoders import _TakeOrZero, length_groups, take
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=25)
 
@@ -119,10 +119,10 @@ class TestTake:
         assert gradgradcheck(squared, (rows,))
 
     def test_gradcheck_notices_a_wrong_backward(self):
-        class Wrong(_Take):
+        class Wrong(_TakeOrZero):
             @staticmethod
             def backward(ctx, gradient):
-                return 1.01 * _Take.backward(ctx, gradient)[0], None, None
+                return 1.01 * _TakeOrZero.backward(ctx, gradient)[0], None, None
 
         arguments = (self.rows.clone().requires_grad_(), self.index, self.inverse)
         assert not gradcheck(Wrong.apply, arguments, raise_exception=False)

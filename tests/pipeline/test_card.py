@@ -2,7 +2,7 @@ import pytest
 from huggingface_hub import ModelCard
 from perron_tests.models import small_config
 
-from perron.model_card import Score, model_card
+from perron.hub import Score, model_card
 from perron.models import ModelConfig, ModelSettings
 
 

@@ -7,7 +7,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perron.layers.groups import length_groups
+from perron.layers.encoders import length_groups
 from perron.text.batches import (
     POOL,
     Examples,

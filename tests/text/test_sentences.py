@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perron.errors import SettingsError
-from perron.text.sentences import _pieces, _sentencizer, split_sentences
+from perron.text.encoding import _pieces, _sentencizer, split_sentences
 
 MARK = "<sssss>"
 TEXTS = st.one_of(

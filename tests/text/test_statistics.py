@@ -2,9 +2,8 @@ import json
 
 import pytest
 
-from perron.text.datasets import load_data
+from perron.text.datasets import Statistics, load_data, statistics
 from perron.text.settings import DataSettings
-from perron.text.statistics import Statistics, statistics
 
 
 def test_texts_are_counted_by_hand(write, tmp_path):

@@ -3,8 +3,9 @@ import pytest
 import torch
 from perron_tests.training import tiny_table, write_texts
 
-from perron.training import graph_measures, read_recipe
-from perron.training.graph_measures import _measured, measure_graphs
+from perron.training import evaluate as graph_measures
+from perron.training import read_recipe
+from perron.training.evaluate import _measured, measure_graphs
 from perron.training.prepare import prepare
 
 

@@ -9,10 +9,9 @@ import typer
 
 from perron import __version__
 from perron.cli.console import say_error
-from perron.cli.evaluate import evaluate
 from perron.cli.graph import graph
 from perron.cli.info import data_app, info
-from perron.cli.predict import encode, predict
+from perron.cli.predict import encode, evaluate, predict
 from perron.cli.serve import export, serve
 from perron.cli.study import compare, study
 from perron.cli.train import finish, train

@@ -80,20 +80,20 @@ def _content(rows: "Rows", format: str, head: int | None) -> str:
         _print(rows, Console(file=file, width=_WIDTH), head)
         return file.getvalue()
     if format == "html":
-        from perron.explain.page import page
+        from perron.explain.views import page
 
         return page(rows)
     if format == "json":
         return "".join(f"{record.to_json()}\n" for row in rows for record in row)
     if format == "graphml":
-        from perron.explain.network import to_graphml
+        from perron.explain.views import to_graphml
 
         return to_graphml(rows[0][0], head)
     return rows[0][0].to_svg(head)
 
 
 def _print(rows: "Rows", console: Console, head: int | None) -> None:
-    from perron.explain.terminal import side_by_side, view
+    from perron.explain.views import side_by_side, view
 
     for place, row in enumerate(rows):
         if place:

@@ -1,8 +1,24 @@
-"""``perron predict`` and ``perron encode``."""
+"""``perron predict``, ``perron encode`` and ``perron evaluate``."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
 
 from perron.cli.console import results
 from perron.cli.engine import CorpusJob, EngineOptions
-from perron.cli.options import CorpusOptions, TextPair, with_options
+from perron.cli.options import (
+    CorpusOptions,
+    DataOptions,
+    Json,
+    Model,
+    TextPair,
+    with_options,
+)
+from perron.errors import SettingsError
 
 
 @with_options(CorpusOptions, EngineOptions)
@@ -91,3 +107,99 @@ def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
     fields = result_fields("encode", model.labels, corpus.prefix)
     source = TextSource(corpus, None, False, corpus.texts or ())
     stream(source, compute, fields, "encoding", corpus)
+
+
+MAX_CONFUSION = 20  # classes: a larger matrix does not fit a terminal; --json has it
+
+
+@with_options(DataOptions)
+def evaluate(
+    model: Model,
+    options: DataOptions,
+    part: Annotated[
+        str,
+        typer.Option(
+            help="train, dev or test, of the data it was trained on; with --data "
+            "hub:NAME, the split."
+        ),
+    ] = "test",
+    as_json: Json = False,
+) -> None:
+    """Evaluate a model: metrics, confusion matrix, and scores of each class.
+
+    Of word graphs also: how much an edge into a word depends on the word that it comes
+    from (standard deviation over mean), and the second largest eigenvalue. Where both
+    are near zero, every word has the same opinion, and centrality is self-attention.
+
+    Examples:
+
+        perron evaluate runs/demo
+
+        perron evaluate runs/demo --data more.csv --text review --label stars
+    """
+    import sklearn.metrics
+
+    from perron.cli.choose import data_table
+    from perron.pipeline import load
+    from perron.training.evaluate import evaluate as run_evaluation
+    from perron.training.evaluate import (
+        held_out_examples,
+        measure_graphs,
+        other_examples,
+    )
+    from perron.training.metrics import format_metrics
+
+    options.check()
+    pipeline = load(model)
+    if options.data is None:
+        examples = held_out_examples(pipeline, model, part, options.data_dir)
+    else:
+        table = data_table(options) | {"skip_bad": options.skip_bad}
+        examples = other_examples(pipeline, table, part, options.data_dir)
+    if not len(examples):
+        raise SettingsError("there is nothing to test on")
+    found = run_evaluation(pipeline.model, examples)
+    measured = measure_graphs(pipeline.model, examples)
+    report = sklearn.metrics.classification_report(
+        examples.labels,
+        found.predicted,
+        labels=range(len(pipeline.labels)),
+        target_names=pipeline.labels,
+        output_dict=True,
+        zero_division=0,
+    )
+    summary = {
+        "texts": len(examples),
+        **found.metrics,
+        "classes": {name: report[name] for name in pipeline.labels},
+        "confusion": found.confusion.tolist(),
+        "graphs": [asdict(measure) for measure in measured],
+    }
+    if as_json:
+        typer.echo(json.dumps(summary))
+        return
+    results.print(f"{len(examples):,} texts: {format_metrics(found.metrics)}")
+    table_ = Table("class", "texts", "precision", "recall", "F1")
+    for name in pipeline.labels:
+        row = report[name]
+        shares = [
+            f"{100 * row[key]:.1f}" for key in ("precision", "recall", "f1-score")
+        ]
+        table_.add_row(name, f"{row['support']:.0f}", *shares)
+    results.print(table_)
+    if len(pipeline.labels) <= MAX_CONFUSION:
+        results.print(_confusion_table(pipeline.labels, found.confusion.tolist()))
+    for measure in measured:
+        results.print(
+            f"graphs of {measure.level}: context dependence "
+            f"{100 * measure.context_dependence:.1f} %, |λ₂| "
+            f"{measure.second_eigenvalue:.3f} (at 0 it is self-attention; "
+            f"{measure.texts:,} texts, evenly spread)"
+        )
+
+
+def _confusion_table(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+    table = Table("true class \\ predicted", *labels)
+    for name, row in zip(labels, counts, strict=True):
+        table.add_row(name, *map(str, row))
+    return table

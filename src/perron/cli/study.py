@@ -187,7 +187,7 @@ def share_work(
             ``--workers``.
         module: Module that is the command, as in ``python -m perron``.
     """
-    from perron.training.stopping import ended_by_term
+    from perron.training.runtime import ended_by_term
 
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     environment = os.environ | {name: threads for name in _THREADS}

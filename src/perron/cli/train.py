@@ -86,7 +86,7 @@ def train(
     from perron.cli.progress import ReadingBar, TrainingBar
     from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
-    from perron.training.stopping import Stopped
+    from perron.training.runtime import Stopped
 
     if resume and options.recipe is None and options.data is None:
         if out is None:

@@ -144,13 +144,13 @@ class Explanation:
 
     def to_html(self) -> str:
         """Return a page to look at the graph, in one file."""
-        from perron.explain.page import page
+        from perron.explain.views import page
 
         return page([[self]])
 
     def _repr_html_(self) -> str:
         """Show the graph in a notebook."""
-        from perron.explain.page import framed
+        from perron.explain.views import framed
 
         return framed(self)
 
@@ -168,7 +168,7 @@ class Explanation:
 
     def to_networkx(self, head: int | None = None) -> "networkx.DiGraph":
         """Return all words, and sentences, as one graph for networkx."""
-        from perron.explain.network import to_networkx
+        from perron.explain.views import to_networkx
 
         return to_networkx(self, head)
 

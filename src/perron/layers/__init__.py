@@ -3,12 +3,12 @@
 from perron.layers.embedding_and_head import ClassifierHead, WordEmbedding
 from perron.layers.encoders import (
     ENCODERS,
-    BiLSTMEncoder,
     CNNEncoder,
     Encoder,
     NoEncoder,
     TransformerEncoder,
 )
+from perron.layers.lstm import BiLSTMEncoder
 
 __all__ = [
     "ENCODERS",

@@ -3,11 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn import functional as F
 
 from perron.arguments import (
@@ -18,9 +21,96 @@ from perron.arguments import (
     check_share,
     has_values,
 )
-from perron.layers.groups import length_groups, take
-from perron.layers.lstm import OneWayLSTM
 from perron.registry import Registry
+
+# A tenth of a group's cells may be padding. Less makes groups of a few texts, whose
+# small products run slower than the padding that they save.
+MAX_PADDING = 0.1
+
+
+class Groups(NamedTuple):
+    """Where each word of a flat batch lies when texts are padded group by group.
+
+    The groups' cells stand one after the other: the first group's (texts x words),
+    then the second's. ``cells[w]`` is the cell of word w, ``words[c]`` the word of
+    cell c, or -1 for padding.
+    """
+
+    shapes: list[tuple[int, int]]  # texts, words
+    lengths: list[Int[Tensor, " texts"]]
+    cells: Int[Tensor, " words"]
+    words: Int[Tensor, " cells"]
+
+
+def length_groups(lengths: Sequence[int], max_padding: float = MAX_PADDING) -> Groups:
+    """Group texts so that no group has a larger share of padding than is allowed.
+
+    Longest first; a group ends where the next text would bring too much padding. Texts
+    with no words are in no group.
+    """
+    sizes = np.asarray(lengths, dtype=np.int64)
+    starts = np.cumsum(sizes) - sizes
+    order = np.argsort(-sizes, kind="stable")
+    order = order[sizes[order] > 0]
+    ends = _cuts(sizes[order].tolist(), max_padding)
+    shapes, group_lengths, words = [], [], []
+    for begin, end in pairwise(ends):
+        rows = order[begin:end]
+        longest = int(sizes[rows[0]])
+        position = np.arange(longest)
+        held = np.where(position < sizes[rows, None], starts[rows, None] + position, -1)
+        shapes.append((len(rows), longest))
+        group_lengths.append(torch.from_numpy(sizes[rows]))
+        words.append(held.ravel())
+    of_cell = np.concatenate(words) if words else np.zeros(0, np.int64)
+    cells = np.empty(int(sizes.sum()), np.int64)
+    filled = np.flatnonzero(of_cell >= 0)
+    cells[of_cell[filled]] = filled
+    return Groups(
+        shapes, group_lengths, torch.from_numpy(cells), torch.from_numpy(of_cell)
+    )
+
+
+def _cuts(descending: list[int], max_padding: float) -> list[int]:
+    """Return where groups begin, and the end of the last, for sizes in order."""
+    cuts, longest, words = [0], 0, 0
+    for row, size in enumerate(descending):
+        cells = longest * (row + 1 - cuts[-1])
+        if row and words + size < (1 - max_padding) * cells:
+            cuts.append(row)
+            words = 0
+        if row == cuts[-1]:
+            longest = size
+        words += size
+    return [*cuts, len(descending)] if descending else [0]
+
+
+def take(
+    rows: Float[Tensor, "n d"], index: Int[Tensor, " m"], inverse: Int[Tensor, " n"]
+) -> Float[Tensor, "m d"]:
+    """Return ``rows[index]``, zero where the index is -1.
+
+    ``inverse`` is where each row went, -1 for nowhere: no row goes to two places, so
+    that the gradient is the same operation the other way round, and needs no sums.
+    """
+    taken: Tensor = _TakeOrZero.apply(rows, index, inverse)
+    return taken
+
+
+class _TakeOrZero(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(index, inverse)
+        if not len(rows):
+            return rows.new_zeros(len(index), rows.shape[1])
+        taken = rows.index_select(0, index.clamp(min=0))
+        return taken.masked_fill_((index < 0).unsqueeze(1), 0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        index, inverse = ctx.saved_tensors
+        return take(gradient, inverse, index), None, None
+
 
 ENCODERS: Registry[type["Encoder"]] = Registry("encoder")
 """The encoders by their names in recipes."""
@@ -148,78 +238,6 @@ class NoEncoder(Encoder):
 
     def _encode_flat(self, states: Tensor, lengths: list[int]) -> Tensor:
         return states
-
-
-class BiLSTMEncoder(Encoder):
-    """[→h_i ; ←h_i], each direction of width ``hidden``.
-
-    Two networks, each of which reads words first and padding last: the second gets
-    every text turned round within its own length. So padding changes no word's state,
-    without packed sequences, which cost twice the time per word on a CPU (torch 2.13)
-    and do not export.
-    """
-
-    recipe_name = "bilstm"
-    width_option = "hidden"
-
-    def __init__(
-        self,
-        dim: int,
-        hidden: int = 300,
-        layers: int = 1,
-        dropout: float = 0.0,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        """Set up both directions.
-
-        Args:
-            dim: Width of the word vectors.
-            hidden: Width of each direction.
-            layers: Number of layers, each reading both directions of the one below.
-            dropout: Dropout between layers.
-            device: Device of the parameters.
-            dtype: Data type of the parameters.
-        """
-        super().__init__()
-        check_at_least(1, hidden=hidden, layers=layers)
-        check_share(dropout=dropout)
-        self.out_dim = 2 * hidden
-        self.dropout = nn.Dropout(dropout)
-        widths = [dim] + [2 * hidden] * (layers - 1)
-        factory: Any = {"device": device, "dtype": dtype}
-        self.onward = _stack(widths, hidden, factory)
-        self.homeward = _stack(widths, hidden, factory)
-
-    def encode(
-        self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
-    ) -> Float[Tensor, "b n d"]:
-        turned = _turned(mask)
-        for depth, (onward, back) in enumerate(
-            zip(self.onward, self.homeward, strict=True)
-        ):
-            if depth:
-                states = self.dropout(states)
-            ahead = onward(states)
-            behind = back(_reorder(states, turned))
-            states = torch.cat([ahead, _reorder(behind, turned)], -1)
-        return states
-
-
-def _stack(widths: list[int], hidden: int, factory: Any) -> nn.ModuleList:
-    return nn.ModuleList(OneWayLSTM(width, hidden, **factory) for width in widths)
-
-
-def _turned(mask: Bool[Tensor, "b n"]) -> Tensor:
-    """Return for each cell which cell comes there when words stand in reverse."""
-    position = torch.arange(mask.shape[1], device=mask.device)
-    last = mask.sum(1, keepdim=True) - 1
-    return torch.where(mask, last - position, position)
-
-
-def _reorder(states: Float[Tensor, "b n d"], order: Tensor) -> Tensor:
-    return states.gather(1, order.unsqueeze(-1).expand_as(states))
 
 
 class CNNEncoder(Encoder):

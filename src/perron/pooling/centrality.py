@@ -23,7 +23,7 @@ from perron.pooling.pair_scores import column_softmax
 from perron.pooling.words import Words
 from perron.registry import options_of
 from perron.solver import Gradient, Norm, SolverInfo, power_method, stationary
-from perron.solver.checks import check_norm
+from perron.solver.direct import check_norm
 from perron.solver.power import check_settings
 
 

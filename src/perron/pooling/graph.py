@@ -11,7 +11,7 @@ from perron.arguments import Device, check_at_least, has_values
 from perron.pooling.base import Pooled, PoolingInput, check_batch, run, weighted_sum
 from perron.pooling.words import Words
 from perron.solver import Norm, stationary
-from perron.solver.checks import check_norm
+from perron.solver.direct import check_norm
 
 _NEAR_ONE = 0.02  # sums of attention maps in half precision are off by as much
 

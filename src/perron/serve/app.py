@@ -27,8 +27,8 @@ from perron.errors import PerronError, SettingsError
 from perron.pipeline import Pipeline
 from perron.serve.limits import Limits
 from perron.serve.middleware import HEADERS, Guard, Measured, NoTraceback, SafeHeaders
-from perron.serve.responses import Refused, json_answer, on_http, on_refused
 from perron.serve.routes import create_routes, openapi_document
+from perron.serve.schemas import Refused, json_answer, on_http, on_refused
 from perron.serve.service import Service
 
 PAGES = Path(__file__).parent / "static"

@@ -17,7 +17,7 @@ from prometheus_client import (
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from perron.serve.responses import Refused
+from perron.serve.schemas import Refused
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; "

@@ -11,8 +11,14 @@ from starlette.responses import Response
 from perron.pipeline import Pipeline, pair_mismatch
 from perron.serve import schemas
 from perron.serve.limits import Limits
-from perron.serve.responses import Refused, json_answer, json_text
-from perron.serve.schemas import Item, Requests, TextRequest
+from perron.serve.schemas import (
+    Item,
+    Refused,
+    Requests,
+    TextRequest,
+    json_answer,
+    json_text,
+)
 
 _MOST_PAIRS = 2**24  # of words that are scored at once: some hundred megabytes
 

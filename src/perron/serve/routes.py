@@ -18,8 +18,7 @@ from perron.serve import schemas
 from perron.serve.limits import Limits
 from perron.serve.middleware import needs_key
 from perron.serve.operations import OPERATIONS, Operation
-from perron.serve.responses import Refused, gone, json_answer, json_text
-from perron.serve.schemas import ErrorAnswer
+from perron.serve.schemas import ErrorAnswer, Refused, gone, json_answer, json_text
 from perron.serve.service import BatchKey, Service
 
 _TEMPLATE = "#/components/schemas/{model}"

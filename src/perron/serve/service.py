@@ -13,8 +13,7 @@ from perron.serve.batching import Batcher, QueueFull
 from perron.serve.limits import Limits
 from perron.serve.middleware import Metrics
 from perron.serve.operations import OPERATIONS, Operation
-from perron.serve.responses import Refused, gone
-from perron.serve.schemas import Item
+from perron.serve.schemas import Item, Refused, gone
 
 _SOON = {"retry-after": "1"}
 

@@ -1,7 +1,6 @@
 """Perron vectors: tensors in, tensors out."""
 
-from perron.solver.checks import Norm
-from perron.solver.direct import stationary
+from perron.solver.direct import Norm, stationary
 from perron.solver.power import (
     Gradient,
     PowerResult,

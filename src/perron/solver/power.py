@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
-from perron.solver.checks import Graphs, Norm, check_graphs, normalise
+from perron.solver.direct import Graphs, Norm, check_graphs, normalise
 
 Gradient = Literal["unrolled", "truncated", "reverse"]
 

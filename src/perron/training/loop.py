@@ -17,11 +17,10 @@ from perron.errors import PerronError
 from perron.models import Classifier
 from perron.text.batches import Batch, Examples, epoch_batches
 from perron.training.callbacks import Callback
-from perron.training.devices import SingleDevice
 from perron.training.evaluate import evaluate
 from perron.training.recipe import TrainingSettings
+from perron.training.runtime import SingleDevice, Stopped, StopRequest
 from perron.training.state import TrainState, WeightAverage, learning_rate
-from perron.training.stopping import Stopped, StopRequest
 
 
 class DivergedError(PerronError, ValueError):

@@ -119,7 +119,7 @@ class Recipe(Settings):
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with the package."""
-    folder = files("perron.recipes")
+    folder = files("perron") / "recipes"
     names = (Path(item.name) for item in folder.iterdir())
     return sorted(name.stem for name in names if name.suffix == ".toml")
 
@@ -132,7 +132,7 @@ def recipe_table(name: str) -> dict[str, Any]:
     """
     path = Path(name)
     if name in recipe_names():
-        path = Path(str(files("perron.recipes"))) / f"{name}.toml"
+        path = Path(str(files("perron") / "recipes")) / f"{name}.toml"
     if not path.is_file():
         raise SettingsError(
             f"no recipe {name!r}: give the path of a TOML file, or one of "

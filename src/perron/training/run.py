@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from perron.errors import DataError, SettingsError, differences
 from perron.files import locked, make_folder, remove_parts, write_whole
+from perron.hub import Score, model_card
 from perron.migrations import from_table, stamp
-from perron.model_card import Score, model_card
 from perron.models.io import CARD, CONFIG, TOKENIZER, WEIGHTS, model_files
 from perron.text.vocabulary import VectorProgress
 from perron.training.callbacks import (
@@ -35,15 +35,13 @@ from perron.training.checkpoint import (
     check_fingerprint,
     remove_staged,
 )
-from perron.training.devices import check_trackers, make_accelerator
-from perron.training.evaluate import evaluate
-from perron.training.graph_measures import measure_graphs
+from perron.training.evaluate import evaluate, measure_graphs
 from perron.training.loop import Loop
 from perron.training.metrics import format_metric, metric_title
 from perron.training.prepare import Prepared, prepare, with_width
 from perron.training.recipe import SETTINGS, Recipe, read_settings
+from perron.training.runtime import check_trackers, held_back_signals, make_accelerator
 from perron.training.state import TrainState
-from perron.training.stopping import held_back_signals
 
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"

@@ -13,20 +13,21 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from perron.integrations.scikit_learn.inputs import (
+from perron.integrations.scikit_learn.parameters import (
+    Parameters,
     check_labels,
     check_texts,
     check_weights,
     encode_texts,
+    read_parameters,
 )
-from perron.integrations.scikit_learn.parameters import Parameters, read_parameters
 from perron.migrations import migrate, stamp
 from perron.pipeline import Pipeline, load
 from perron.text.vocabulary import count_words
 from perron.training.callbacks import Callback
-from perron.training.devices import SingleDevice
 from perron.training.loop import Loop
 from perron.training.prepare import build_classifier
+from perron.training.runtime import SingleDevice
 
 # torch has one stream of random numbers for all threads: fits in threads take turns.
 _RNG_LOCK = Lock()

@@ -11,7 +11,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from perron.integrations.scikit_learn.base import TextEstimator, columns_of
-from perron.integrations.scikit_learn.inputs import check_texts
+from perron.integrations.scikit_learn.parameters import check_texts
 from perron.models import PairClassifier
 from perron.pipeline import load
 

@@ -1,16 +1,139 @@
-"""The estimators' parameters, checked, and the settings that they stand for."""
+"""Inputs and parameters of the estimators, checked, and the settings they stand for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from reprlib import repr as shorten
 from typing import Annotated, Any
 
+import numpy as np
+from datasets import Dataset, Features, List, Value
 from pydantic import AfterValidator, Field, ValidationError
+from scipy import sparse
+from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight
 
 from perron.layers import ENCODERS, Encoder
 from perron.models.config import Count, ModelSettings, Settings, Share, problems
 from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, options_of
-from perron.text.encoding import TextSettings
+from perron.text.batches import Examples
+from perron.text.encoding import TextSettings, WordIds
 from perron.training.recipe import Positive, TrainingSettings
+
+
+def check_texts(texts: Any) -> list[str]:
+    """Return texts as a list of strings.
+
+    Args:
+        texts: a list, tuple, one-dimensional array, series or other iterable.
+
+    Raises:
+        ValueError: it is something else, has no rows, or has one that is no string;
+            the message names the row.
+    """
+    if isinstance(texts, str | bytes):
+        raise ValueError("texts must be a list of strings; for one text write [text]")
+    if sparse.issparse(texts):
+        raise ValueError("Sparse data were passed, but texts are a list of strings")
+    if hasattr(texts, "__array__"):
+        texts = np.asarray(texts)
+    if getattr(texts, "ndim", 1) != 1:
+        raise ValueError(
+            "texts must be one-dimensional, a string a row, but came with shape "
+            f"{tuple(texts.shape)}; take one column, as in frame['text']"
+        )
+    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):
+        raise ValueError(f"texts must be a list of strings, but came as {type(texts)}")
+    rows = list(texts)
+    if not rows:
+        raise ValueError("Found 0 sample(s), while a minimum of 1 is required.")
+    for number, row in enumerate(rows):
+        _check_text(row, number)
+    return [str(row) for row in rows]
+
+
+def _check_text(row: Any, number: int) -> None:
+    if not isinstance(row, str):
+        raise ValueError(
+            f"texts must be strings, but row {number} is {shorten(row)}; drop it, or "
+            "put an empty string there"
+        )
+    try:
+        row.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"row {number} is not Unicode: {error}") from error
+
+
+def check_labels(labels: Any, texts: list[str]) -> np.ndarray:
+    """Return labels as a one-dimensional array: strings, whole numbers or booleans."""
+    if labels is None:
+        raise ValueError(
+            "requires y to be passed, but the target y is None: give a label for each "
+            "text"
+        )
+    if hasattr(labels, "__array__"):
+        labels = np.asarray(labels)
+    elif isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+        raise ValueError(f"y must be a list of labels, but came as {type(labels)}")
+    else:
+        labels = list(labels)
+        _check_kinds(labels)  # or NumPy would make "1" of 1
+    array = column_or_1d(labels, warn=True)
+    if array.dtype == object:
+        _check_kinds(array.tolist())
+    assert_all_finite(array, input_name="y")
+    check_classification_targets(array)
+    check_consistent_length(texts, array)
+    return array
+
+
+def _check_kinds(labels: list[Any]) -> None:
+    """Refuse strings among labels that are none."""
+    for number, label in enumerate(labels):
+        if isinstance(label, str) != isinstance(labels[0], str):
+            raise ValueError(
+                "y must have labels of one kind, but row 0 is "
+                f"{labels[0]!r} and row {number} is {label!r}"
+            )
+
+
+def check_weights(
+    sample_weight: Any, class_weight: Any, texts: list[str], labels: np.ndarray
+) -> np.ndarray:
+    """Return the weight of each text: its own times that of its class."""
+    weights = _check_sample_weight(
+        sample_weight,
+        np.empty((len(texts), 1)),
+        dtype=np.float64,
+        ensure_non_negative=True,
+    )
+    counted = weights > 0
+    of_class = np.zeros(len(texts))
+    of_class[counted] = compute_sample_weight(class_weight, labels[counted])
+    weights = weights * of_class
+    if not weights.any():
+        raise ValueError("the weight of every text is zero: nothing to learn from")
+    return weights
+
+
+def encode_texts(
+    word_ids: WordIds, texts: Sequence[str], classes: np.ndarray, weights: np.ndarray
+) -> Examples:
+    """Encode texts in memory, with the number of a class and a weight each.
+
+    The weights are scaled to a mean of one.
+    """
+    rows = word_ids.rows(texts)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    types = {name: List(Value("int32")) for name in columns}  # also if all are empty
+    dataset = Dataset.from_dict(
+        {**columns, "label": classes.tolist()},
+        Features({**types, "label": Value("int64")}),
+    )
+    even = weights / weights.mean()
+    return Examples(dataset, None if (even == 1).all() else even)
+
 
 Part = str | dict[str, Any]  # the name of a component, or its name and settings
 

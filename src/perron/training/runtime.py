@@ -1,8 +1,11 @@
-"""Devices and processes that train a model, and trackers that log it."""
+"""The process that trains: its devices, and the signals that stop it."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,7 +15,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import ProjectConfiguration
 from torch import Tensor, nn
 
-from perron.errors import SettingsError
+from perron.errors import PerronError, SettingsError
 
 
 class SingleDevice:
@@ -99,3 +102,62 @@ def has_bf16() -> bool:
     if torch.accelerator.is_available():
         return False
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(PerronError):
+    """Training was asked to stop, and saved first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; saved")
+        self.number = number
+
+
+class StopRequest:
+    """Remembers the signal that came, if one did."""
+
+    number: int = 0
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal; a second one of the same kind is not held back."""
+        self.number = number
+        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def held_back_signals() -> Iterator[StopRequest]:
+    """Hold back SIGINT and SIGTERM inside the block, and tell of them.
+
+    Python gives signals to the main thread alone; any other has none to hold back.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    # A signal that is ignored, as in the background of a script, stays so.
+    heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, request.note) for number in heard}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_term() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that what it began is ended too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

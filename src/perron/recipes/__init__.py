@@ -1,1 +1,0 @@
-"""Recipes: one TOML file for each dataset of the paper's Table 2, and the demo."""
