@@ -45,7 +45,7 @@ MAY_IMPORT = {
         "integrations",
     },
 }
-ANYONE = {"arguments", "errors", "files", "migrations", "registry", "tables"}
+ANYONE = {"arguments", "errors", "files", "migrations", "registry"}
 
 
 def imported_packages(source: str) -> set[str]:

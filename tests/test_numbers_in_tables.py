@@ -1,6 +1,6 @@
 import pytest
 
-from perron.tables import csv_bytes, markdown_table, p_value_text
+from perron.files import csv_bytes, markdown_table, p_value_text
 
 
 def test_rows_become_markdown_and_csv():

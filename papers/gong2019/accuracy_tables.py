@@ -14,7 +14,7 @@ from perron.experiments.report import (
     spread_text,
     summarise,
 )
-from perron.tables import markdown_table
+from perron.files import markdown_table
 
 CLASSIFICATION = (
     *("yelp2013", "yelp2014", "imdb", "sst1", "sst1-phrases", "sst2", "sst2-phrases"),

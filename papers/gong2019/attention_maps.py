@@ -18,9 +18,8 @@ from papers.gong2019.provenance import missing_piece
 from papers.gong2019.work import COMMAND, Piece, Work
 from perron.errors import DataError, PerronError, SettingsError
 from perron.experiments.records import source_version
-from perron.files import digest
+from perron.files import digest, markdown_table
 from perron.pooling import GraphCentralityPool, MeanPool
-from perron.tables import markdown_table
 from perron.text.formats import find_file
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from papers.gong2019.paper import EPSILON, MOST_STEPS
 from papers.gong2019.provenance import find_trained, missing_piece, origin
 from papers.gong2019.work import Piece, Work
 from perron.errors import DataError
+from perron.files import markdown_table
 from perron.models import Classifier
 from perron.solver import power_method, stationary
 from perron.solver.power import default_tolerance
-from perron.tables import markdown_table
 from perron.text.batches import Examples, batches_in_order
 from perron.training.evaluate import held_out_examples
 

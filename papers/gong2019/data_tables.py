@@ -7,7 +7,7 @@ from papers.gong2019.work import HOW_TO_GET, Piece, Work
 from perron.errors import DataError
 from perron.experiments.records import source_version
 from perron.experiments.study import Trial
-from perron.tables import markdown_table
+from perron.files import markdown_table
 from perron.text.datasets import Statistics, load_data, source_files, statistics
 from perron.training import Recipe, read_recipe, recipe_table
 

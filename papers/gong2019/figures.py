@@ -10,7 +10,7 @@ from papers.gong2019.work import Piece, Work
 from perron.explain.colours import LIGHT, css, mixed
 from perron.explain.flow import Flow, flows, per_cent, strongest, verdict
 from perron.explain.records import Explanation, Graph
-from perron.tables import markdown_table
+from perron.files import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,10 +17,10 @@ from papers.gong2019.work import Piece, Work, study_file
 from perron.experiments import read_study
 from perron.experiments.records import source_version
 from perron.experiments.study import Trial
+from perron.files import markdown_table
 from perron.models import Classifier
 from perron.pooling import CentralityPool, PowerSettings
 from perron.solver import Gradient
-from perron.tables import markdown_table
 from perron.text.batches import Batch, epoch_batches
 from perron.training.loop import make_optimiser
 from perron.training.prepare import Prepared, prepare

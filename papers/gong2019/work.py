@@ -10,9 +10,8 @@ from perron.experiments import Study, read_study, run_study
 from perron.experiments.records import Record, best_point, done_records, find_records
 from perron.experiments.runner import WAIT_SECONDS, OnTrial, run_trial
 from perron.experiments.study import Trial
-from perron.files import Busy, write_whole
+from perron.files import Busy, csv_bytes, write_whole
 from perron.pipeline import Pipeline, load
-from perron.tables import csv_bytes
 from perron.text.datasets import source_files
 from perron.text.vectors import check_vectors
 from perron.training.callbacks import Callback

@@ -29,8 +29,7 @@ from perron.experiments.records import (
     write_records,
 )
 from perron.experiments.report import csv_rows, markdown, summarise
-from perron.files import make_folder, write_whole
-from perron.tables import csv_bytes
+from perron.files import csv_bytes, make_folder, write_whole
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "papers" / "gong2019" / "results"

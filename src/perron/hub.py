@@ -17,10 +17,10 @@ from huggingface_hub.errors import (
 )
 
 from perron.errors import DataError, SettingsError
+from perron.files import markdown_table
 from perron.models import ModelConfig
 from perron.models.config import HuggingFaceSettings
 from perron.models.io import FILES
-from perron.tables import markdown_table
 
 
 class Score(NamedTuple):

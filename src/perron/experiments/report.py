@@ -13,8 +13,7 @@ from jaxtyping import Bool
 from perron.errors import DataError
 from perron.experiments.records import Record
 from perron.experiments.study import Study
-from perron.files import write_whole
-from perron.tables import csv_bytes, markdown_table, p_value_text
+from perron.files import csv_bytes, markdown_table, p_value_text, write_whole
 from perron.training.metrics import METRICS, metric_title
 
 ACCURACY = "accuracy"  # chooses grid points, and has a significance test

@@ -1,6 +1,11 @@
 """Views of an explanation: terminal, networkx, GraphML, and a page in one file."""
 
+import re
 from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from rich.columns import Columns
 from rich.console import Group, RenderableType
@@ -13,6 +18,7 @@ from perron.explain.flow import (
     NO_WORDS,
     check_head,
     flows,
+    head_of,
     made_of,
     per_cent,
     printable,
@@ -23,12 +29,6 @@ from perron.explain.records import Explanation, Graph
 
 if TYPE_CHECKING:
     import networkx
-import re
-from functools import cache
-from html import escape
-from importlib.resources import files
-
-from perron.explain.flow import head_of
 
 _WHITE = (255, 255, 255)
 _CLASSES = 8  # whose probabilities are shown
