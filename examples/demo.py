@@ -51,9 +51,7 @@ def main() -> None:
         1,
         runs,
         title="Rotten Tomatoes",
-        on_trial=lambda trial, *_: [
-            TrainingBar(recipe.training, f"{trial.variant:>14}")
-        ],
+        on_trial=lambda trial, *_: [TrainingBar(f"{trial.variant:>14}")],
     )
     console.print(rich_table(study, summarise(study, records)))
     console.print("(one seed: a point or two is chance; perron compare takes more)\n")
