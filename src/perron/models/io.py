@@ -55,8 +55,8 @@ def folder_files(folder: Path) -> Files:
         raise DataError("there is no such folder", folder)
     if not (folder / CONFIG).is_file():
         raise DataError(
-            f"no {CONFIG} in it: no model was saved there. A run has one when it is "
-            "over (perron train --resume --out goes on with it)",
+            f"no {CONFIG} in it: no model was saved there. A training run has one "
+            f"after its first epoch: perron train --resume --out {folder}",
             folder,
         )
     return {name: folder / name for name in FILES if (folder / name).is_file()}

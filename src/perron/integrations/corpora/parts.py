@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perron.errors import DataError, SettingsError
+from perron.errors import DataError, SettingsError, differences
 from perron.files import write_whole
 from perron.integrations.corpora.mapper import TextMapper
 from perron.text.formats import Columns
@@ -316,10 +316,8 @@ def _change(before: dict[str, Any], now: dict[str, Any]) -> str:
         return "another version of this command"
     if before.get("model") != now["model"]:
         return "another model"
-    settings = before.get("settings", {})
-    for name, value in now["settings"].items():
-        if settings.get(name) != value:
-            return f"{name} {settings.get(name)!r}, now {value!r}"
+    if changed := differences(before.get("settings", {}), now["settings"]):
+        return f"other settings: {changed[0]}"
     files = {file["name"]: file for file in before.get("files", [])}
     for file in now["files"]:
         if file["name"] not in files:
