@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from perron.cli.console import is_watched, progress_bar, say
-from perron.cli.options import CorpusOptions
+from perron.cli.options import CorpusOptions, needs_extra
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -109,16 +109,9 @@ class CorpusJob:
     def run(self, options: EngineOptions) -> None:
         """Compute it all, and say what came of it."""
         source, out = self.places()
-        try:
+        with needs_extra("ray", "--engine ray"):
             from perron.integrations.corpora import TextMapper
             from perron.integrations.corpora.ray_engine import run_on_ray
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.startswith("perron"):
-                raise
-            missing = error.name.partition(".")[0]
-            raise SettingsError(
-                f"--engine ray needs {missing}: pip install 'perron[ray]'"
-            ) from error
         mapper = TextMapper(
             self.corpus.model,
             self.task,

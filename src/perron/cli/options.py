@@ -1,7 +1,8 @@
 """Command-line options that several commands share, each defined once."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -243,6 +244,25 @@ class CorpusOptions(TextOptions):
             "the same names."
         ),
     ] = ""
+
+
+@contextmanager
+def needs_extra(extra: str, option: str) -> Iterator[None]:
+    """Report a package that is missing in the imports of a ``with`` block.
+
+    Args:
+        extra: Extra of perron that installs the package.
+        option: Option or command that needs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("perron"):
+            raise
+        missing = error.name.partition(".")[0]
+        raise SettingsError(
+            f"{option} needs {missing}: pip install 'perron[{extra}]'"
+        ) from error
 
 
 def with_options(

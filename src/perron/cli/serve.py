@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perron.cli.console import results, say
-from perron.cli.options import Model, with_options
+from perron.cli.options import Model, needs_extra, with_options
 from perron.errors import SettingsError
 from perron.serve.limits import Limits
 
@@ -45,16 +45,9 @@ def serve(
 
         perron serve runs/demo-runs/centrality-0 runs/demo-runs/mean-0 --port 8080
     """
-    try:
+    with needs_extra("serve", "perron serve"):
         from perron.serve.app import KEY, address_of, check_key, create_app, listen
         from perron.serve.app import serve as run
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("perron"):
-            raise
-        missing = error.name.partition(".")[0]
-        raise SettingsError(
-            f"{missing} is missing: pip install 'perron[serve]'"
-        ) from error
     import torch
 
     from perron.pipeline import load_all
