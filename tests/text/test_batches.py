@@ -132,7 +132,8 @@ def test_a_batch_is_the_rows_one_after_the_other(rows, chosen, order):
         dataset, rows = dataset.select(order), [rows[i] for i in order]
     examples = Examples(dataset)
     chosen = [i % len(rows) for i in chosen]
-    inputs, labels = examples.batch(chosen)
+    inputs, labels, weights = examples.batch(chosen)
+    assert weights is None
     assert_holds(inputs, [rows[i] for i in chosen])
     assert labels.tolist() == [rows[i]["label"] for i in chosen]
     assert labels.dtype == torch.int64
@@ -156,7 +157,7 @@ def test_sizes_and_labels_are_those_of_the_rows(rows, order):
 
 def test_rows_may_come_as_an_array():
     examples = Examples(Dataset.from_list(TEXT))
-    inputs, labels = examples.batch(np.array([2, 0]))
+    inputs, labels, _ = examples.batch(np.array([2, 0]))
     assert_holds(inputs, [TEXT[2], TEXT[0]])
     assert labels.tolist() == [4, 1]
 
