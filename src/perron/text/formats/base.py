@@ -78,28 +78,28 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         # In UTF-16 and the like, bytes cannot be split into lines before decoding.
         is_wide = "\n".encode(self._encoding) != b"\n"
-        for line in self._decode_all() if is_wide else self._decode_lines():
-            if self.count == 1:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
-            yield line.removesuffix("\n").removesuffix("\r")
+        return self._decode_all() if is_wide else self._decode_lines()
 
     def _decode_lines(self) -> Iterator[str]:
-        for raw in self._stream:
-            self.count += 1
+        encoding = self._encoding
+        for count, raw in enumerate(self._stream, start=1):
+            self.count = count
+            raw = raw.removesuffix(b"\n").removesuffix(b"\r")
             try:
-                line, self.problem = raw.decode(self._encoding), None
+                line, self.problem = raw.decode(encoding), None
             except UnicodeDecodeError as error:
                 self.problem = self._explain(error, raw)
-                line = raw.decode(self._encoding, errors="replace")
-            yield line
+                line = raw.decode(encoding, errors="replace")
+            yield line if count > 1 else line.removeprefix(_BYTE_ORDER_MARK)
 
     def _decode_all(self) -> Iterator[str]:
         stream = cast(IO[bytes], self._stream)
         text = io.TextIOWrapper(stream, self._encoding, newline="\n")
         try:
-            for line in text:
-                self.count += 1
-                yield line
+            for count, line in enumerate(text, start=1):
+                self.count = count
+                line = line.removesuffix("\n").removesuffix("\r")
+                yield line if count > 1 else line.removeprefix(_BYTE_ORDER_MARK)
         except UnicodeError as error:  # where the next line begins is unknown
             raise DataError(
                 f"not {self._encoding.upper()}: {error}. --encoding names another "

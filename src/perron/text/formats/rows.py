@@ -139,11 +139,12 @@ def text_problem(row: Row) -> str | None:
     for text in (row.text, row.pair or "", row.label or ""):
         if "\0" in text:
             return "a NUL byte"
-        if not _is_unicode(text):
+        if not text.isascii() and not _is_unicode(text):
             return "half a surrogate pair"
-    for name, value in (row.columns or {}).items():
-        if isinstance(value, str) and not _is_unicode(value):
-            return f"half a surrogate pair in {name}"
+    if row.columns is not None:
+        for name, value in row.columns.items():
+            if isinstance(value, str) and not _is_unicode(value):
+                return f"half a surrogate pair in {name}"
     return None
 
 
