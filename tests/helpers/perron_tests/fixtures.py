@@ -31,13 +31,17 @@ def _same_numbers_every_time():
     torch.manual_seed(0)
 
 
+# For tensors as small as most tests' several threads would only wait. From the start,
+# as fixtures of modules are set up before those of a test, and must get the same numbers.
+torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Use one thread: for tensors as small as most tests' two would only wait."""
-    before = torch.get_num_threads()
+    """Use one thread, and leave it at that for the fixtures that follow."""
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
