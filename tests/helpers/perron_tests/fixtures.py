@@ -32,7 +32,8 @@ def _same_numbers_every_time():
 
 
 # For tensors as small as most tests' several threads would only wait. From the start,
-# as fixtures of modules are set up before those of a test, and must get the same numbers.
+# because fixtures of modules are set up before those of a test, and their numbers have to
+# be the same.
 torch.set_num_threads(1)
 
 
