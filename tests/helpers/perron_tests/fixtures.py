@@ -31,9 +31,9 @@ def _same_numbers_every_time():
     torch.manual_seed(0)
 
 
-# For tensors as small as most tests' several threads would only wait. From the start,
-# because fixtures of modules are set up before those of a test, and their numbers have to
-# be the same.
+# Several threads would only wait for each other with tensors as small as most tests'.
+# Set from the start: fixtures of modules come before those of a test, and their numbers
+# have to be the same.
 torch.set_num_threads(1)
 
 
