@@ -32,6 +32,7 @@ def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):
     assert rows[1]["time_ratio"] == 1.0
     table = (tmp_path / "compare.md").read_text()
     assert "| centrality | 2 |" in table
+    assert "| self-attention | 2 |" in table
     assert "time: relative to self-attention" in table
     assert (tmp_path / "compare.png").stat().st_size > 1000
     assert "Aggregators on texts" in told.out  # how wide it is varies
