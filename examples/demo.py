@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 import perron
-from perron.cli.progress import TrainingBar
+from perron.cli.runs import TrainingBar
 from perron.cli.study import rich_table
 from perron.errors import PerronError
 from perron.experiments import compare

@@ -18,8 +18,8 @@ from perron.files import markdown_table
 from perron.models import Classifier
 from perron.solver import power_method, stationary
 from perron.solver.power import default_tolerance
-from perron.text.batches import Examples, batches_in_order
-from perron.training.evaluate import held_out_examples
+from perron.text.sampling import Examples, batches_in_order
+from perron.training.prepare import held_out_examples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

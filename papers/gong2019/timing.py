@@ -21,7 +21,7 @@ from perron.files import markdown_table
 from perron.models import Classifier
 from perron.pooling import CentralityPool, PowerSettings
 from perron.solver import Gradient
-from perron.text.batches import Batch, epoch_batches
+from perron.text.sampling import Batch, epoch_batches
 from perron.training.loop import make_optimiser
 from perron.training.prepare import Prepared, prepare
 

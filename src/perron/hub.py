@@ -19,8 +19,7 @@ from huggingface_hub.errors import (
 from perron.errors import DataError, SettingsError
 from perron.files import markdown_table
 from perron.models import ModelConfig
-from perron.models.config import HuggingFaceSettings
-from perron.models.io import FILES
+from perron.models.config import FILES, HuggingFaceSettings
 
 
 class Score(NamedTuple):

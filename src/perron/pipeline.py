@@ -15,19 +15,19 @@ from perron.explain import Explanation, explain
 from perron.files import make_folder
 from perron.hub import find_model, model_card, names_of
 from perron.models import Classifier, ModelConfig, PairClassifier, load_model
-from perron.models.config import HuggingFaceSettings
-from perron.models.io import (
+from perron.models.config import (
     CARD,
     TOKENIZER,
     Files,
+    HuggingFaceSettings,
     folder_files,
     model_files,
     read_bytes,
     where_is,
     write_files,
 )
-from perron.text.batches import batches_in_order, inputs_of
 from perron.text.encoding import WordIds
+from perron.text.sampling import batches_in_order, inputs_of
 from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
 
 _CHUNK = 4096  # texts that are sorted by length together

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perron.layers.encoders import length_groups
-from perron.text.batches import (
+from perron.text.datasets import load_data
+from perron.text.encoding import WordIds
+from perron.text.sampling import (
     POOL,
     Examples,
     batches_in_order,
     epoch_batches,
     inputs_of,
 )
-from perron.text.datasets import load_data
-from perron.text.encoding import WordIds
 from perron.text.settings import DataSettings
 from perron.text.tokenizers import UNKNOWN, WordTokenizer
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perron.text.datasets import load_data
+from perron.text.sampling import shuffled, split_at_random, split_by_class
 from perron.text.settings import DataSettings
-from perron.text.splits import shuffled, split_at_random, split_by_class
 
 USUAL = (0.8, 0.1, 0.1)
 

@@ -14,7 +14,7 @@ from torch import nn
 import perron
 from perron.errors import SettingsError
 from perron.training import read_recipe, train
-from perron.training.evaluate import evaluate
+from perron.training.metrics import evaluate
 from perron.training.prepare import prepare
 from perron.training.state import WeightAverage
 

@@ -4,7 +4,7 @@ import torch
 from perron_tests.training import tiny_table, write_texts
 
 from perron.training import evaluate, read_recipe
-from perron.training.evaluate import _measured, measure_graphs
+from perron.training.metrics import _measured, measure_graphs
 from perron.training.prepare import prepare
 
 

@@ -132,14 +132,14 @@ def test_changed_data_end_a_resumed_run(tmp_path):
 
 
 def test_bf16_is_refused_where_the_device_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("perron.training.runtime.has_bf16", lambda: False)
+    monkeypatch.setattr("perron.training.loop.has_bf16", lambda: False)
     with pytest.raises(SettingsError, match=mentions("training.precision", "bf16")):
         train(recipe(tmp_path, "training.precision=bf16"), tmp_path / "run")
 
 
 def test_bf16_trains(tmp_path, monkeypatch):
     # A CPU without bfloat16 has it for all but the LSTM.
-    monkeypatch.setattr("perron.training.runtime.has_bf16", lambda: True)
+    monkeypatch.setattr("perron.training.loop.has_bf16", lambda: True)
     options = ["training.precision=bf16", "model.encoder=none", "training.max_epochs=8"]
     result = train(recipe(tmp_path, *options), tmp_path / "run")
     assert result.dev["accuracy"] > 0.7

@@ -15,7 +15,7 @@ from perron.errors import DataError, PerronError, SettingsError
 from perron.files import Busy, locked
 from perron.training import finish, read_recipe, train
 from perron.training.callbacks import Callback, read_metrics
-from perron.training.evaluate import evaluate
+from perron.training.metrics import evaluate
 from perron.training.prepare import prepare
 from perron.training.run import read_predictions
 

@@ -9,7 +9,7 @@ from papers.gong2019 import convergence as module
 from papers.gong2019.convergence import COLUMNS, convergence, count_steps
 from papers.gong2019.tests.small_data import TINY, write_sst
 from papers.gong2019.work import Work
-from perron.training.evaluate import held_out_examples
+from perron.training.prepare import held_out_examples
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,7 @@ def stats(
 
         perron data stats --data reviews.csv --text review --label stars
     """
-    from perron.cli.choose import choose_recipe
+    from perron.cli.runs import choose_recipe
     from perron.text.datasets import load_data, statistics
     from perron.training import recipe_names, recipe_table
 

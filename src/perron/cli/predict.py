@@ -139,15 +139,11 @@ def evaluate(
     """
     import sklearn.metrics
 
-    from perron.cli.choose import data_table
+    from perron.cli.runs import data_table
     from perron.pipeline import load
-    from perron.training.evaluate import evaluate as run_evaluation
-    from perron.training.evaluate import (
-        held_out_examples,
-        measure_graphs,
-        other_examples,
-    )
-    from perron.training.metrics import format_metrics
+    from perron.training.metrics import evaluate as run_evaluation
+    from perron.training.metrics import format_metrics, measure_graphs
+    from perron.training.prepare import held_out_examples, other_examples
 
     options.check()
     pipeline = load(model)

@@ -99,7 +99,7 @@ def compare(
 
         perron compare sst2 --aggregators "centrality self-attention mean" --seeds 5
     """
-    from perron.cli.choose import choose_recipe
+    from perron.cli.runs import choose_recipe
     from perron.experiments import compare as run_comparison
 
     folder = out or Path("runs") / f"compare-{options.name}"
@@ -165,7 +165,7 @@ def vector_overrides(vectors: Sequence[str] | None) -> list[str]:
 
 def tell_trial(trial: "Trial", done: int, known: int) -> "Sequence[Callback]":
     """Print which run begins; return its progress bar."""
-    from perron.cli.progress import TrainingBar
+    from perron.cli.runs import TrainingBar
 
     point = f", point {trial.point}" if len(trial.study.grid) > 1 else ""
     title = f"{trial.variant}{point}, seed {trial.seed}:"
@@ -187,7 +187,7 @@ def share_work(
             ``--workers``.
         module: Module that is the command, as in ``python -m perron``.
     """
-    from perron.training.runtime import ended_by_term
+    from perron.training.state import ended_by_term
 
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     environment = os.environ | {name: threads for name in _THREADS}

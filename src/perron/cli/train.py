@@ -82,11 +82,10 @@ def train(
 
         perron train --resume --out runs/reviews
     """
-    from perron.cli.choose import choose_recipe
-    from perron.cli.progress import ReadingBar, TrainingBar
+    from perron.cli.runs import ReadingBar, TrainingBar, choose_recipe
     from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
-    from perron.training.runtime import Stopped
+    from perron.training.state import Stopped
 
     if resume and options.recipe is None and options.data is None:
         if out is None:
@@ -139,7 +138,7 @@ def finish(
 
         perron finish runs/reviews
     """
-    from perron.cli.progress import ReadingBar
+    from perron.cli.runs import ReadingBar
     from perron.training.recipe import read_settings
     from perron.training.run import finish as finish_run
 

@@ -25,10 +25,10 @@ from perron.experiments.records import (
 from perron.experiments.study import Study, Trial, aggregator_study, all_trials
 from perron.files import Busy, locked, make_folder, write_whole
 from perron.training.callbacks import Callback
+from perron.training.loop import make_accelerator
 from perron.training.prepare import Prepared
 from perron.training.recipe import Recipe, read_recipe, recipe_table
 from perron.training.run import train
-from perron.training.runtime import make_accelerator
 
 WAIT_SECONDS = 2.0
 

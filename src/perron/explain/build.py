@@ -11,8 +11,8 @@ from torch import Tensor
 from perron.explain.records import Explanation, Graph, Head, Solver, Source
 from perron.models import Classified, Classifier
 from perron.pooling import Pooled
-from perron.text.batches import inputs_of
 from perron.text.encoding import Found, WordIds
+from perron.text.sampling import inputs_of
 from perron.text.tokenizers import Word
 
 

@@ -32,9 +32,9 @@ VARIABLE = "PERRON_KERNELS"
 OPERATIONS = (
     "stationary",  # gth_torch
     "pair_scores",  # pair_scores_torch
-    "column_softmax",  # pair_scores_torch
-    "segment_sum",  # segments_torch
-    "segment_argmax",  # segments_torch; it has no backward
+    "column_softmax",  # reductions_torch
+    "segment_sum",  # reductions_torch
+    "segment_argmax",  # reductions_torch; it has no backward
 )
 
 
@@ -85,34 +85,29 @@ class Backend:
 
 
 def _load_numba() -> dict[str, Kernels]:
-    from perron.kernels import column_softmax_cpu, gth_cpu, pair_scores_cpu
-    from perron.kernels import segments_cpu as segments
+    from perron.kernels import gth_cpu, pair_scores_cpu, reductions_cpu
     from perron.kernels.simd import check_compiler
 
     check_compiler()
-    return {
-        "stationary": Kernels(gth_cpu.forward, gth_cpu.backward),
-        "pair_scores": Kernels(pair_scores_cpu.forward, pair_scores_cpu.backward),
-        "column_softmax": Kernels(
-            column_softmax_cpu.forward, column_softmax_cpu.backward
-        ),
-        "segment_sum": Kernels(segments.forward, segments.backward),
-        "segment_argmax": Kernels(segments.argmax),
-    }
+    return _kernels(gth_cpu, pair_scores_cpu, reductions_cpu)
 
 
 def _load_torch() -> dict[str, Kernels]:
-    from perron.kernels import gth_torch, pair_scores_torch
-    from perron.kernels import segments_torch as segments
+    from perron.kernels import gth_torch, pair_scores_torch, reductions_torch
 
+    return _kernels(gth_torch, pair_scores_torch, reductions_torch)
+
+
+def _kernels(gth: Any, pair_scores: Any, reductions: Any) -> dict[str, Kernels]:
+    """Return all operations from the three modules of a backend."""
     return {
-        "stationary": Kernels(gth_torch.forward, gth_torch.backward),
-        "pair_scores": Kernels(pair_scores_torch.forward, pair_scores_torch.backward),
+        "stationary": Kernels(gth.forward, gth.backward),
+        "pair_scores": Kernels(pair_scores.forward, pair_scores.backward),
         "column_softmax": Kernels(
-            pair_scores_torch.column_softmax, pair_scores_torch.column_softmax_backward
+            reductions.column_softmax, reductions.column_softmax_backward
         ),
-        "segment_sum": Kernels(segments.forward, segments.backward),
-        "segment_argmax": Kernels(segments.argmax),
+        "segment_sum": Kernels(reductions.segment_sum, reductions.segment_sum_backward),
+        "segment_argmax": Kernels(reductions.segment_argmax),
     }
 
 

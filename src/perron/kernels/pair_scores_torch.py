@@ -1,6 +1,6 @@
-"""Scores of all pairs of words and their column softmax in plain torch operations.
+"""Scores of all pairs of words in plain torch operations.
 
-    s_ij = Σ_k w_k act(a_ik + b_jk),    A_ij = softmax_i s_ij
+    s_ij = Σ_k w_k act(a_ik + b_jk)
 
 The hidden layers of all pairs together would not fit into memory for long texts, so
 that some target words at a time are scored against all sources.
@@ -85,13 +85,3 @@ def _padded(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def _pairs(mask: Tensor) -> Tensor:
     return (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)
-
-
-def column_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return softmax_i s_ij; scores of i not in use are the lowest of their dtype."""
-    return scores.softmax(-2)
-
-
-def column_softmax_backward(grad: Tensor, edges: Tensor) -> Tensor:
-    """Return A_ij (g_ij - Σ_i A_ij g_ij), in one pass."""
-    return torch._softmax_backward_data(grad, edges, -2, edges.dtype)

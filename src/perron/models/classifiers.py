@@ -13,13 +13,11 @@ from perron.arguments import bool_mask
 from perron.errors import SettingsError
 from perron.layers import ENCODERS, ClassifierHead, Encoder, WordEmbedding
 from perron.models.config import (
+    Files,
     HuggingFaceSettings,
     Kind,
     ModelConfig,
     PretrainedEncoderConfig,
-)
-from perron.models.io import (
-    Files,
     folder_files,
     load_weights,
     model_files,

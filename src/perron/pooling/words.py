@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
-from perron.kernels import Kernels, is_eager, segments_torch, select
+from perron.kernels import Kernels, is_eager, reductions_torch, select
 
 
 class Words(ABC):
@@ -241,7 +241,7 @@ class _OfText(Function):
     ) -> Tensor:
         ctx.save_for_backward(counts)
         ctx.kernels = kernels
-        return x.index_select(0, segments_torch.segment_ids(counts, words))
+        return x.index_select(0, reductions_torch.segment_ids(counts, words))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
@@ -267,7 +267,7 @@ class _Weigh(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         if torch.is_grad_enabled():  # create_graph=True
-            slopes = segments_torch.backward(grad, *ctx.saved_tensors)
+            slopes = reductions_torch.segment_sum_backward(grad, *ctx.saved_tensors)
         else:
             slopes = ctx.kernels.backward(grad, *ctx.saved_tensors)
         return (*slopes, None, None)

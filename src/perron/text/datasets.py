@@ -27,8 +27,8 @@ from perron.text.formats import (
 )
 from perron.text.formats.base import check_encoding
 from perron.text.formats.rows import checked, text_problem
+from perron.text.sampling import shuffled, split_at_random, split_by_class
 from perron.text.settings import DataSettings
-from perron.text.splits import shuffled, split_at_random, split_by_class
 from perron.text.tokenizers import Case
 from perron.text.vocabulary import dataset_counts
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from accelerate import Accelerator
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 
+from perron.errors import SettingsError
 from perron.files import write_whole
 from perron.migrations import migrate, stamp
 from perron.training.metrics import metric_title
@@ -163,3 +165,17 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> None:
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=120)
     write_whole(path, picture.getvalue())
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse experiment trackers that are unknown or not installed."""
+    available = [str(name) for name in get_available_trackers()]
+    for name in names:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
+            raise SettingsError(f"log_with must be one of {known}, got {name!r}.")
+        if name not in available:
+            raise SettingsError(
+                f"log_with: the package of {name} is not installed. "
+                f"Install it with pip install {name}."
+            )

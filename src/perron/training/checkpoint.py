@@ -17,7 +17,7 @@ from torch import Tensor
 from perron.errors import DataError, PerronError
 from perron.files import write_whole
 from perron.migrations import migrate, stamp
-from perron.models.io import CARD, CONFIG, WEIGHTS, model_files
+from perron.models.config import CARD, CONFIG, WEIGHTS, model_files
 from perron.training.callbacks import Callback, MetricsFile
 from perron.training.loop import Loop
 from perron.training.state import TrainState

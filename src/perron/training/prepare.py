@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from datasets import Dataset
+from pydantic import ValidationError
 
-from perron.errors import SettingsError
+from perron.errors import DataError, SettingsError
 from perron.files import digest
 from perron.models import Classifier, ModelConfig, ModelSettings, build_model
-from perron.models.config import HuggingFaceSettings, PretrainedEncoderConfig
-from perron.text.batches import Examples
-from perron.text.datasets import Splits, load_data
+from perron.models.config import HuggingFaceSettings, PretrainedEncoderConfig, problems
+from perron.pipeline import Pipeline, pair_mismatch
+from perron.text.datasets import PARTS, Splits, load_data, load_split
 from perron.text.encoding import TextSettings, WordIds
+from perron.text.formats import formats
+from perron.text.sampling import Examples
+from perron.text.settings import DataSettings
 from perron.text.tokenizers import Marks, SubwordTokenizer
 from perron.text.vectors import Coverage
 from perron.text.vocabulary import (
@@ -24,7 +28,7 @@ from perron.text.vocabulary import (
     choose_lexicon,
     dataset_counts,
 )
-from perron.training.recipe import Recipe
+from perron.training.recipe import Recipe, read_settings
 
 if TYPE_CHECKING:  # imports transformers, which takes seconds
     from perron.layers.pretrained import PretrainedModel
@@ -245,3 +249,50 @@ def _content(examples: Examples) -> Iterator[bytes]:
         batch = examples.batch(rows)
         for tensor in (*batch.inputs.values(), batch.labels):
             yield tensor.numpy().tobytes()
+
+
+def held_out_examples(
+    pipeline: Pipeline, folder: Path, part: str, root: Path | None = None
+) -> Examples:
+    """Return a part of the data that the model in a folder was trained with."""
+    if part not in PARTS:
+        raise SettingsError(f"--part {part}: is one of {', '.join(PARTS)}")
+    settings = read_settings(folder).data
+    splits = load_data(settings, root)
+    if splits.labels != pipeline.labels:
+        raise DataError("the classes in its data have changed; give --data", folder)
+    rows = getattr(splits, part)
+    if rows is None:
+        raise SettingsError(f"{folder}: was trained without {part} data; give --data")
+    return _examples(pipeline, rows, settings)
+
+
+def other_examples(
+    pipeline: Pipeline, table: Mapping[str, Any], part: str, root: Path | None = None
+) -> Examples:
+    """Return other data for a model, with the labels that the model knows.
+
+    Args:
+        pipeline: the model.
+        table: settings of the data; a file is read whole, it is their ``train``.
+        part: what is read of data that are no file: a split of the hub, or train, dev
+            or test of packaged data.
+        root: folder of the datasets.
+    """
+    try:
+        settings = DataSettings.model_validate(table)
+    except ValidationError as error:
+        raise SettingsError(problems(error)[0]) from error
+    is_pair = settings.text_pair is not None
+    if is_pair != (pipeline.word_ids.kind == "pair"):
+        fix = "Leave out --text-pair." if is_pair else "Add --text-pair COLUMN."
+        raise SettingsError(pair_mismatch(not is_pair, fix))
+    is_file = formats[settings.format].location == "file"
+    name = str(settings.train) if is_file else part
+    rows = load_split(settings, name, pipeline.labels, root).rows
+    return _examples(pipeline, rows, settings)
+
+
+def _examples(pipeline: Pipeline, rows: Any, settings: DataSettings) -> Examples:
+    word_ids = pipeline.word_ids.reading(settings.tokenised, settings.sentence_mark)
+    return Examples(word_ids.encode_dataset(rows))

@@ -16,13 +16,14 @@ from perron.errors import DataError, SettingsError, differences
 from perron.files import locked, make_folder, remove_parts, write_whole
 from perron.hub import Score, model_card
 from perron.migrations import from_table, stamp
-from perron.models.io import CARD, CONFIG, TOKENIZER, WEIGHTS, model_files
+from perron.models.config import CARD, CONFIG, TOKENIZER, WEIGHTS, model_files
 from perron.text.vocabulary import VectorProgress
 from perron.training.callbacks import (
     METRICS_FILE,
     Callback,
     MetricsFile,
     Trackers,
+    check_trackers,
     draw_curves,
     part_metrics,
     read_metrics,
@@ -35,13 +36,16 @@ from perron.training.checkpoint import (
     check_fingerprint,
     remove_staged,
 )
-from perron.training.evaluate import evaluate, measure_graphs
-from perron.training.loop import Loop
-from perron.training.metrics import format_metric, metric_title
+from perron.training.loop import Loop, make_accelerator
+from perron.training.metrics import (
+    evaluate,
+    format_metric,
+    measure_graphs,
+    metric_title,
+)
 from perron.training.prepare import Prepared, prepare, with_width
 from perron.training.recipe import SETTINGS, Recipe, read_settings
-from perron.training.runtime import check_trackers, held_back_signals, make_accelerator
-from perron.training.state import TrainState
+from perron.training.state import TrainState, held_back_signals
 
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"

@@ -24,7 +24,7 @@ from perron import files
 from perron.errors import DataError
 from perron.training import read_recipe, train
 from perron.training.callbacks import Callback
-from perron.training.runtime import Stopped
+from perron.training.state import Stopped
 from perron_tests.training import tiny_table, write_texts
 
 Disturbance = Callable[[], list[Callback]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from perron.training import Recipe, train
 from perron.training.callbacks import Callback
-from perron.training.runtime import Stopped
+from perron.training.state import Stopped
 
 GOOD = ["fine", "lovely", "bright", "warm"]
 BAD = ["dull", "grey", "cold", "sour"]

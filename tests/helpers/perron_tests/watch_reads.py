@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from perron.cli import main
-from perron.text.batches import Examples
+from perron.text.sampling import Examples
 
 folder = Path(sys.argv.pop(1))
 reads: dict[int, list[list[int]]] = {}

@@ -3,7 +3,7 @@ import pytest
 from perron_tests.errors import mentions
 
 from perron.errors import DataError
-from perron.text.vectors import binary as arrays
+from perron.text.vectors import read as arrays
 from perron.text.vectors import read_vectors
 
 NUMBERS = np.arange(8, dtype=np.float32).reshape(4, 2)

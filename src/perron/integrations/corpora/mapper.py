@@ -12,7 +12,7 @@ import torch
 
 from perron.errors import DataError, SettingsError
 from perron.files import digest
-from perron.models.io import CONFIG, TOKENIZER, WEIGHTS, folder_files, read_config
+from perron.models.config import CONFIG, TOKENIZER, WEIGHTS, folder_files, read_config
 from perron.pipeline import Pipeline, load, pair_mismatch
 
 

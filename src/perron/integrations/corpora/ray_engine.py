@@ -36,7 +36,7 @@ from perron.integrations.corpora.parts import (
 )
 from perron.integrations.corpora.worker import PieceWorker, WorkerConfig
 from perron.text.formats import Columns
-from perron.training.runtime import ended_by_term
+from perron.training.state import ended_by_term
 
 # Read when Ray starts: no reports to its makers, no chatter.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}

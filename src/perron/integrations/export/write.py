@@ -18,7 +18,7 @@ from perron.files import make_folder, take_name
 from perron.integrations.export.module import ExportModule, trace
 from perron.integrations.export.operators import DEFAULT_OPSET, check_opset, to_onnx
 from perron.models import Classifier
-from perron.models.io import TOKENIZER
+from perron.models.config import TOKENIZER
 from perron.pipeline import Pipeline
 
 TOLERANCE = 1e-5  # of a probability or a weight

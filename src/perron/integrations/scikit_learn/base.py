@@ -25,9 +25,8 @@ from perron.migrations import migrate, stamp
 from perron.pipeline import Pipeline, load
 from perron.text.vocabulary import count_words
 from perron.training.callbacks import Callback
-from perron.training.loop import Loop
+from perron.training.loop import Loop, SingleDevice
 from perron.training.prepare import build_classifier
-from perron.training.runtime import SingleDevice
 
 # torch has one stream of random numbers for all threads: fits in threads take turns.
 _RNG_LOCK = Lock()

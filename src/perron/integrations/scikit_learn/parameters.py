@@ -17,8 +17,8 @@ from perron.layers import ENCODERS, Encoder
 from perron.models.config import Count, ModelSettings, Settings, Share, problems
 from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, options_of
-from perron.text.batches import Examples
 from perron.text.encoding import TextSettings, WordIds
+from perron.text.sampling import Examples
 from perron.training.recipe import Positive, TrainingSettings
 
 

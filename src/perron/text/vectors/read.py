@@ -4,15 +4,22 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from perron.errors import DataError, SettingsError
 from perron.files import package_folders
-from perron.text.vectors.binary import mapped, read_array, read_binary, read_rows
-from perron.text.vectors.streams import CHUNK, Stream, find_layout, opened, split_choice
+from perron.text.vectors.streams import (
+    CHUNK,
+    Stream,
+    find_layout,
+    opened,
+    read_binary,
+    split_choice,
+)
 from perron.text.vectors.table import Keeper, WordVectors
 
 Progress = Callable[[int, int], None]
@@ -264,3 +271,82 @@ def check_vectors(source: str | Path) -> None:
 
 def _ignore(done: int, total: int) -> None:
     """Report to nobody."""
+
+
+_BLOCK_BYTES = 16 * 2**20
+
+
+def read_array(source: str, keeper: Keeper, progress: Progress) -> int:
+    """Hand the rows that are wanted to the keeper; return the width of a vector."""
+    path, choice = split_choice(source)
+    beside = [path.with_suffix(end) for end in (".txt", ".vocab")]
+    lists = [Path(choice)] if choice else [p for p in beside if p.is_file()]
+    if not lists:
+        raise DataError(
+            f"has no list of words beside it ({beside[0].name} or {beside[1].name}); "
+            f"name it, as in {path.name}::words.txt",
+            path,
+        )
+    return read_rows(path, _lines(lists[0]), keeper, progress)
+
+
+def read_rows(
+    path: Path,
+    words: Iterable[str],
+    keeper: Keeper,
+    progress: Progress,
+) -> int:
+    """Hand over the rows of the words that are wanted; return the width."""
+    rows, dim = mapped(path).shape
+    step = max(1, _BLOCK_BYTES // (4 * dim))
+    words = iter(words)
+    for begin in range(0, rows, step):
+        here = list(islice(words, min(step, rows - begin)))
+        wanted = keeper.choose(here, begin)
+        # Mapped anew, lest the whole file stay in this process's memory.
+        vectors = mapped(path)[begin : begin + len(here)][wanted].astype(np.float32)
+        finite = np.isfinite(vectors).all(1)
+        for k in np.flatnonzero(~finite):
+            word = here[wanted[k]]
+            row = begin + wanted[k] + 1
+            keeper.bad(f"row {row}: NaN or infinity in the vector of {word!r}")
+        kept = np.flatnonzero(finite)
+        keeper.add([here[wanted[k]] for k in kept], vectors[kept])
+        if len(here) < min(step, rows - begin):
+            _mismatch(path, rows, begin + len(here))
+        progress(min(begin + step, rows) * 4 * dim, rows * 4 * dim)
+    more = sum(1 for _ in words)
+    if more:
+        _mismatch(path, rows, rows + more)
+    return dim
+
+
+def _mismatch(path: Path, rows: int, words: int) -> None:
+    raise DataError(f"has {rows} rows, but the list beside it has {words} words", path)
+
+
+def mapped(path: Path) -> np.ndarray:
+    """Return the matrix without reading it; refuse pickled objects."""
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError("there is no such file", path) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"is no .npy matrix ({error})", path) from None
+    if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "fiu":
+        raise DataError(
+            f"is no matrix of numbers, but {matrix.dtype} of shape {matrix.shape}", path
+        )
+    return matrix
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield line.rstrip(b"\r\n").decode()
+                except UnicodeDecodeError:
+                    raise DataError("is not UTF-8", path, number) from None
+    except OSError as error:
+        raise DataError(f"cannot be opened ({error.strerror})", path) from None

@@ -1,4 +1,4 @@
-"""Sums and the largest of the words of each text, in plain torch, for any device.
+"""Column softmax and per-text reductions, in plain torch, for any device.
 
 The words of all texts are the rows of one tensor, text after text; ``counts`` says how
 many rows each text has.
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 
-def forward(weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
+def segment_sum(weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
     """Return v_th = Σ_i α_ih x_i (B, H, D) of α (M, H) and x (M, D)."""
     products = weights.unsqueeze(-1) * states.unsqueeze(-2)  # (M, H, D)
     sums = states.new_zeros(len(counts), *products.shape[1:])
     return sums.index_add_(0, segment_ids(counts, len(states)), products)
 
 
-def backward(
+def segment_sum_backward(
     grad: Tensor, weights: Tensor, states: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return ∂ℓ/∂α_ih = x_iᵀ g_th and ∂ℓ/∂x_i = Σ_h α_ih g_th from g = ∂ℓ/∂v.
@@ -27,7 +27,7 @@ def backward(
     return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2)
 
 
-def argmax(x: Tensor, counts: Tensor) -> Tensor:
+def segment_argmax(x: Tensor, counts: Tensor) -> Tensor:
     """Return the row (B, D) that has the largest x of each text and coordinate.
 
     NaN counts as the largest. Zero for a text without words.
@@ -46,3 +46,13 @@ def segment_ids(counts: Tensor, rows: int) -> Tensor:
     """Return the text of each row."""
     every = torch.arange(len(counts), device=counts.device)
     return every.repeat_interleave(counts, output_size=rows)
+
+
+def column_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return softmax_i s_ij; scores of i not in use are the lowest of their dtype."""
+    return scores.softmax(-2)
+
+
+def column_softmax_backward(grad: Tensor, edges: Tensor) -> Tensor:
+    """Return A_ij (g_ij - Σ_i A_ij g_ij), in one pass."""
+    return torch._softmax_backward_data(grad, edges, -2, edges.dtype)
