@@ -3,8 +3,8 @@
     python examples/demo.py          # trains a model
     python examples/datasets_map.py
 
-`TextMapper` holds settings and no model, so `datasets` can send it to its processes and
-knows by its pickle whether it has the result already.
+`TextMapper` holds settings but no model, so `datasets` can send it to its processes
+and use its pickle to recognize a cached result.
 """
 
 import sys
@@ -25,23 +25,26 @@ SENTENCES = [
 
 
 def main() -> None:
-    """Map, print, and map again from the cache."""
+    """Label the sentences, print some, and label them again from the cache."""
     if not Path(MODEL, "config.json").exists():
-        sys.exit(f"no model in {MODEL}: examples/demo.py trains a model")
-    saved = Path("runs/sentences")
-    Dataset.from_dict({"text": SENTENCES * 50}).save_to_disk(saved)
-    sentences = Dataset.load_from_disk(saved)
-    mapper = TextMapper(MODEL, threads=1)  # in each of two processes
-    labelled = sentences.map(mapper, batched=True, batch_size=64, num_proc=2)
-    print(Counter(labelled["label"]))
-    for row in labelled.select(range(len(SENTENCES))):
-        shares = {name: round(share, 2) for name, share in row["probabilities"].items()}
-        print(row["label"], shares, row["text"])
+        sys.exit(f"error: {MODEL} contains no model. Run examples/demo.py first.")
+    folder = Path("runs/sentences")
+    Dataset.from_dict({"text": SENTENCES * 50}).save_to_disk(folder)
+    sentences = Dataset.load_from_disk(folder)
+    mapper = TextMapper(MODEL, threads=1)  # in each of the two processes
+    labeled = sentences.map(mapper, batched=True, batch_size=64, num_proc=2)
+    print(Counter(labeled["label"]))
+    for row in labeled.select(range(len(SENTENCES))):
+        probabilities = {
+            label: round(probability, 2)
+            for label, probability in row["probabilities"].items()
+        }
+        print(row["label"], probabilities, row["text"])
 
     again = sentences.map(
         TextMapper(MODEL, threads=1), batched=True, batch_size=64, num_proc=2
     )
-    print("from the cache:", again.cache_files == labelled.cache_files)
+    print("from the cache:", again.cache_files == labeled.cache_files)
     vectors = sentences.map(TextMapper(MODEL, "encode"), batched=True)
     print(vectors.features)
 

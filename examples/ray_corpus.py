@@ -1,9 +1,9 @@
-"""Label a folder of Parquet files with two workers, stop halfway, and go on.
+"""Label a folder of Parquet files with two workers, stop halfway, and resume.
 
     python examples/demo.py        # trains a model
     python examples/ray_corpus.py
 
-The same as a command:
+The same from the command line:
 
     perron predict runs/demo --engine ray --file runs/corpus --out runs/labels
 """
@@ -16,38 +16,38 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perron.integrations.corpora import TextMapper
-from perron.integrations.corpora.parts import Progress
+from perron.integrations.corpora.parts import CorpusProgress
 from perron.integrations.corpora.ray_engine import run_on_ray
 
 MODEL = Path("runs/demo")
 CORPUS, LABELS = Path("runs/corpus"), Path("runs/labels")
 BEGINNINGS = ["a gorgeous film", "a dull film", "what a waste", "it was not bad"]
-ENDS = ["with a fine cast .", "that felt too long .", "and I laughed .", "."]
+ENDINGS = ["with a fine cast .", "that felt too long .", "and I laughed .", "."]
 
 
 def write_corpus() -> int:
-    """Write three files of different sizes; return how many rows they have."""
+    """Write three files of different sizes and return the total number of rows."""
     shutil.rmtree(CORPUS, ignore_errors=True)
     shutil.rmtree(LABELS, ignore_errors=True)
     CORPUS.mkdir(parents=True)
-    texts = [f"{first} {last}" for first in BEGINNINGS for last in ENDS] * 250
+    texts = [f"{first} {last}" for first in BEGINNINGS for last in ENDINGS] * 250
     for name, begin, end in (("a", 0, 1500), ("b", 1500, 1700), ("c", 1700, 4000)):
         table = pa.table({"id": range(begin, end), "text": texts[begin:end]})
         pq.write_table(table, CORPUS / f"{name}.parquet")
     return len(texts)
 
 
-def stop_halfway(progress: Progress) -> None:
-    """Do what Ctrl+C would."""
+def stop_halfway(progress: CorpusProgress) -> None:
+    """Print the progress and simulate Ctrl+C after half of the pieces."""
     print(f"{progress.pieces} of {progress.all_pieces} pieces, {progress.rows} rows")
     if progress.pieces >= progress.all_pieces // 2:
         raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Compute a part, then the rest, then look at it."""
+    """Compute half of the labels, resume, and check the result."""
     if not (MODEL / "config.json").exists():
-        sys.exit(f"no model in {MODEL}: examples/demo.py trains a model")
+        sys.exit(f"error: {MODEL} contains no model. Run examples/demo.py first.")
     rows = write_corpus()
     mapper = TextMapper(MODEL)
     try:
@@ -55,7 +55,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("stopped")
     outcome = run_on_ray(mapper, CORPUS, LABELS, workers=2)
-    print(f"{outcome.rows} rows, {outcome.computed} of {outcome.pieces} pieces now")
+    print(
+        f"{outcome.rows} rows; the second run computed {outcome.computed} of "
+        f"{outcome.pieces} pieces"
+    )
     table = pq.read_table(LABELS)
     print("every row once, in order:", table["id"].to_pylist() == list(range(rows)))
     print(table.group_by("label").aggregate([("id", "count")]).to_pylist())

