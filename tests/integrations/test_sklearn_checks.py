@@ -17,7 +17,7 @@ from perron.sklearn import CentralityClassifier, CentralityVectorizer
 PAGE = Path(__file__).parents[2] / "docs" / "scikit_learn.md"
 
 NO_COLUMNS = "texts have no columns to count"
-NO_NUMBERS = "it is about numbers in X; a row that is no string is refused"
+NO_NUMBERS = "tests numbers in X; a row that is not a string is rejected"
 NOT_APPLICABLE = {
     "check_n_features_in": NO_COLUMNS,
     "check_n_features_in_after_fitting": NO_COLUMNS,
@@ -25,19 +25,19 @@ NOT_APPLICABLE = {
     "check_dtype_object": NO_NUMBERS,
     "check_estimators_nan_inf": NO_NUMBERS,
     "check_estimators_empty_data_messages": (
-        "a row without columns is an empty text, which is legal; no rows at all are "
-        "refused"
+        "a row without columns is an empty text, which is valid; an X without rows is "
+        "rejected"
     ),
     "check_fit2d_predict1d": (
-        "one dimension is what texts have; numbers in it are refused, with another "
-        "message"
+        "texts are one-dimensional; numbers are rejected, with a different message"
     ),
     "check_sample_weight_equivalence_on_dense_data": (
-        "training goes through random batches: a text twice is not one of double weight"
+        "training uses random batches, so repeating a text is not equivalent to "
+        "doubling its weight"
     ),
     "check_methods_sample_order_invariance": (
-        "it allows 1e-9, but the last bits of float32 depend on a text's neighbours in "
-        "the batch"
+        "the tolerance is 1e-9, but the last bits of float32 depend on the other texts "
+        "in the batch"
     ),
 }
 
