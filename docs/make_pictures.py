@@ -1,8 +1,8 @@
-"""Make the pictures of README and docs, from the models that `make demo` trained.
+"""Create the images of README and docs from the models trained by `make demo`.
 
     python docs/make_pictures.py
 
-Starts `perron serve`, looks at it with chromium, and writes docs/images/.
+Starts `perron serve`, takes screenshots with Chromium, and writes docs/images/.
 """
 
 import re
@@ -26,8 +26,8 @@ TEXT = "A gorgeous, witty, seductive movie, but it's too long by half."
 
 
 @contextmanager
-def served(folders: list[Path]) -> Iterator[str]:
-    """Serve models for a while; give the address."""
+def serve(folders: list[Path]) -> Iterator[str]:
+    """Serve models inside a `with` block and yield the address."""
     command = [sys.executable, "-m", "perron", "serve", *map(str, folders)]
     server = subprocess.Popen(
         [*command, "--port", "0"], stderr=subprocess.PIPE, text=True
@@ -35,19 +35,19 @@ def served(folders: list[Path]) -> Iterator[str]:
     assert server.stderr is not None
     try:
         for line in server.stderr:
-            if found := re.search(r"http://\S+", line):
-                yield found.group()
+            if match := re.search(r"http://\S+", line):
+                yield match.group()
                 return
-        raise SystemExit("the server did not start")
+        raise SystemExit("error: the server did not start.")
     finally:
         server.terminate()
         server.wait()
 
 
-def shown(
+def open_viewer(
     browser: Browser, address: str, width: int, scheme: str = "light", **fields: object
 ) -> Page:
-    """Open a permalink and wait until its graphs are drawn."""
+    """Open the viewer at a permalink and wait until its graphs are drawn."""
     tab = browser.new_page(
         viewport={"width": width, "height": 700},
         color_scheme=scheme,
@@ -59,26 +59,26 @@ def shown(
 
 
 def main() -> None:
-    """Make every picture."""
+    """Create all images."""
     folders = [RUNS / name for name in MODELS]
     if not all(folder.exists() for folder in folders):
-        raise SystemExit(f"{RUNS} has no trained models: run make demo first")
+        raise SystemExit(f"error: {RUNS} contains no models. Run make demo first.")
     IMAGES.mkdir(exist_ok=True)
     record = perron.load(folders[0]).explain(TEXT)
     (IMAGES / "graph.svg").write_text(record.to_svg(), encoding="utf-8")
     chromium = shutil.which("chromium")
     with (
-        served(folders) as address,
+        serve(folders) as address,
         sync_playwright() as playwright,
         playwright.chromium.launch(
             executable_path=chromium,
             args=["--no-sandbox", "--disable-background-networking"],
         ) as browser,
     ):
-        both = shown(browser, address, 1200, text=TEXT, model=MODELS)
-        both.get_by_role("option", name="witty").first.hover()
-        both.screenshot(path=IMAGES / "viewer.png", full_page=True)
-        phone = shown(browser, address, 390, "dark", text=TEXT, model=MODELS[:1])
+        comparison = open_viewer(browser, address, 1200, text=TEXT, model=MODELS)
+        comparison.get_by_role("option", name="witty").first.hover()
+        comparison.screenshot(path=IMAGES / "viewer.png", full_page=True)
+        phone = open_viewer(browser, address, 390, "dark", text=TEXT, model=MODELS[:1])
         phone.screenshot(path=IMAGES / "viewer-phone.png", full_page=True)
         page = browser.new_page(
             viewport={"width": 900, "height": 400}, device_scale_factor=2

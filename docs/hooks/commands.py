@@ -1,38 +1,42 @@
-"""The reference of the command line, made from the commands themselves."""
+"""Command-line reference, generated from the commands."""
 
 import inspect
 import re
 from typing import Any
 
-MARK = "<!-- commands -->"
+PLACEHOLDER = "<!-- commands -->"
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put the commands in the place of the mark."""
-    return markdown.replace(MARK, commands()) if MARK in markdown else markdown
+    """Replace the placeholder with the reference."""
+    if PLACEHOLDER not in markdown:
+        return markdown
+    return markdown.replace(PLACEHOLDER, command_reference())
 
 
-def commands() -> str:
-    """Return a section for each command."""
+def command_reference() -> str:
+    """Return one section per command."""
     import typer
 
     from perron.cli.app import app
 
-    return "\n\n".join(_section("perron", typer.main.get_command(app)))
+    return "\n\n".join(_sections("perron", typer.main.get_command(app)))
 
 
-def _section(path: str, command: Any) -> list[str]:
-    found = []
-    inside = getattr(command, "commands", None)
-    if inside is None:
-        found = [f"## `{path}`", _prose(command.help), _table(command.params)]
-    for name, each in (inside or {}).items():
-        found += _section(f"{path} {name}", each)
-    return found
+def _sections(path: str, command: Any) -> list[str]:
+    """Return the blocks of a command, or of all commands of a group."""
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
+        return [f"## `{path}`", _description(command.help), _table(command.params)]
+    return [
+        block
+        for name, subcommand in subcommands.items()
+        for block in _sections(f"{path} {name}", subcommand)
+    ]
 
 
-def _prose(text: str) -> str:
-    """Return a docstring with its examples as a block."""
+def _description(text: str) -> str:
+    """Return a docstring as Markdown, with its examples in a code block."""
     prose, _, examples = inspect.cleandoc(text).partition("Examples:\n")
     prose = re.sub(r"(?<= )(/\S+[^\s.,])", r"`\1`", prose)
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
@@ -60,4 +64,4 @@ def _help(param: Any) -> str:
     default = param.default
     if default in (None, False, ()) or callable(default):
         return text
-    return f"{text} Unless given: `{default}`."
+    return f"{text} Defaults to `{default}`."

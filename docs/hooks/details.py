@@ -1,6 +1,6 @@
-"""Tables inside <details> are Markdown too, as they are on GitHub."""
+"""Markdown inside <details> elements, as on GitHub."""
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Mark the elements whose content is to be read as Markdown."""
+    """Enable Markdown in the elements."""
     return markdown.replace("<details>", '<details markdown="1">')

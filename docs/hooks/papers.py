@@ -1,4 +1,4 @@
-"""Figures of papers/ on the site, at the path that they have in the repository."""
+"""Figures of papers/, at the same path on the site as in the repository."""
 
 from pathlib import Path
 
@@ -18,5 +18,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Rewrite links from docs/ to papers/, which is a subfolder on the site."""
+    """Rewrite links from docs/ to papers/, which is next to the pages on the site."""
     return markdown.replace(f"](../{FOLDER}/", f"]({FOLDER}/")
