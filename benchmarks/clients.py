@@ -1,9 +1,10 @@
-"""Clients of a server that ask, wait for the answer, and ask again: as lean as can be.
+"""Load generator for the serving benchmark, with as little overhead as possible.
 
     python benchmarks/clients.py PORT TEXTS.json
 
-Reads lines of standard input, each with a number of clients, of texts a request and of
-seconds; prints for each what was answered, as JSON.
+Each client sends a request, waits for the response and sends the next one. Each line of
+standard input gives the number of clients, the texts per request and the seconds to
+run. For each line, the results are printed as JSON.
 """
 
 import asyncio
@@ -19,34 +20,34 @@ HEAD = (
     "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     "Content-Length: {}\r\n\r\n"
 )
-REQUESTS = 200  # different ones
+REQUESTS = 200  # distinct requests
 
 
 class Client(asyncio.Protocol):
-    """One connection; its next request follows on the answer."""
+    """A connection that sends its next request when the response arrives."""
 
     def __init__(self, requests: Iterator[bytes], end: float) -> None:
         self.requests, self.end = requests, end
         self.seconds: list[float] = []
         self.errors = 0
-        self.answer = b""
+        self.response = b""
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Begin."""
+        """Send the first request."""
         self.transport = transport
-        self.ask()
+        self.send()
 
-    def ask(self) -> None:
+    def send(self) -> None:
         """Send the next request."""
         self.begin = time.perf_counter()
         self.transport.write(next(self.requests))
 
     def data_received(self, data: bytes) -> None:
-        """Note the answer when it is whole."""
-        self.answer += data
-        head, found, body = self.answer.partition(b"\r\n\r\n")
-        if not found:
+        """Record the response once it is complete."""
+        self.response += data
+        head, separator, body = self.response.partition(b"\r\n\r\n")
+        if not separator:
             return
         start = head.index(b"content-length: ") + 16
         if len(body) < int(head[start:].split(b"\r\n", 1)[0]):
@@ -54,34 +55,34 @@ class Client(asyncio.Protocol):
         now = time.perf_counter()
         self.seconds.append(now - self.begin)
         self.errors += not head.startswith(b"HTTP/1.1 200 ")
-        self.answer = b""
+        self.response = b""
         if now < self.end:
-            self.ask()
+            self.send()
         else:
             self.done.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Count a connection that the server closed."""
+        """Count an error if the server closed the connection early."""
         if not self.done.done():
             self.errors += 1
             self.done.set_result(None)
 
 
-def requests_of(texts: list[str], size: int) -> Iterator[bytes]:
-    """Return requests with so many texts each, over and over."""
+def make_requests(texts: list[str], size: int) -> Iterator[bytes]:
+    """Cycle through requests with ``size`` texts each."""
     endless = itertools.cycle(texts)
-    made = []
+    requests = []
     for _ in range(REQUESTS):
         body = json.dumps({"texts": list(itertools.islice(endless, size))}).encode()
-        made.append(HEAD.format(len(body)).encode() + body)
-    return itertools.cycle(made)
+        requests.append(HEAD.format(len(body)).encode() + body)
+    return itertools.cycle(requests)
 
 
 async def run(
     port: int, texts: list[str], count: int, size: int, seconds: float
 ) -> dict:
-    """Let so many clients ask for so long."""
-    requests = requests_of(texts, size)
+    """Run ``count`` clients for some seconds and return their statistics."""
+    requests = make_requests(texts, size)
     loop, cpu, begin = (
         asyncio.get_running_loop(),
         time.process_time(),
@@ -94,13 +95,13 @@ async def run(
         )
         clients.append(client)
     await asyncio.gather(*(client.done for client in clients))
-    taken = time.perf_counter() - begin
+    elapsed = time.perf_counter() - begin
     cpu = time.process_time() - cpu
     for client in clients:
         client.transport.close()
     latencies = sorted(itertools.chain(*(client.seconds for client in clients)))
     return {
-        "seconds": taken,
+        "seconds": elapsed,
         "requests": len(latencies),
         "errors": sum(client.errors for client in clients),
         "p50": 1000 * latencies[len(latencies) // 2],
@@ -110,7 +111,7 @@ async def run(
 
 
 def main() -> None:
-    """Answer what standard input asks for."""
+    """Run the loads given on standard input."""
     port, path = sys.argv[1:]
     with open(path) as file:
         texts = json.load(file)

@@ -1,11 +1,11 @@
-"""Does a corpus go through two workers with every row once and memory flat?
+"""Do two workers process a corpus with every row exactly once and constant memory?
 
-Texts of the length that SST's sentences have, 19 words in the mean, are drawn from the
-model's vocabulary and streamed to Parquet files with an id each. Two workers of
-``--engine ray`` label them. Meanwhile the memory of this process and of each worker is
-sampled. In the end rows are counted, ids compared (each once, and in order), and
-checksums taken that do not depend on order: of ids and texts, before and after, and of
-ids and labels. A thousand rows are computed again in this process. The model is that of
+Texts as long as SST's sentences, 19 words on average, are sampled from the model's
+vocabulary and streamed to Parquet files, each with an id. Two workers of ``--engine
+ray`` label them, while the memory of this process and of each worker is sampled.
+Afterwards, the rows are counted and the ids are checked (each once, in order).
+Order-independent checksums are compared: of ids and texts before and after the run, and
+of ids and labels. A thousand rows are recomputed in this process. The model is that of
 `make demo`, or one of its size with random weights if there is none.
 
     python benchmarks/corpus.py [--texts 1000000] [--workers 2] [--json FILE] [--quick]
@@ -43,22 +43,22 @@ SAMPLE = 1000
 
 
 def batches(words: list[str], texts: int) -> Iterator[pa.Table]:
-    """Yield ids and texts, the same every time, never many at once."""
+    """Yield ids and texts in small tables, the same in every run."""
     rng = np.random.default_rng(0)
-    frequency = 1 / np.arange(1, len(words) + 1)  # as Zipf has it
+    frequency = 1 / np.arange(1, len(words) + 1)  # Zipf's law
     frequency /= frequency.sum()
     for begin in range(0, texts, CHUNK):
         ids = range(begin, min(texts, begin + CHUNK))
-        more = rng.negative_binomial(4, 4 / (3 + MEAN_WORDS), len(ids))
-        lengths = np.minimum(1 + more, 60)
-        drawn = rng.choice(len(words), lengths.sum(), p=frequency)
-        parts = np.split(drawn, lengths.cumsum()[:-1])
-        made = [" ".join(words[word] for word in part) for part in parts]
-        yield pa.table({"id": pa.array(ids, pa.int64()), "text": made})
+        extra = rng.negative_binomial(4, 4 / (3 + MEAN_WORDS), len(ids))
+        lengths = np.minimum(1 + extra, 60)
+        indices = rng.choice(len(words), lengths.sum(), p=frequency)
+        rows = np.split(indices, lengths.cumsum()[:-1])
+        sampled = [" ".join(words[index] for index in row) for row in rows]
+        yield pa.table({"id": pa.array(ids, pa.int64()), "text": sampled})
 
 
 def write_corpus(folder: Path, words: list[str], texts: int) -> float:
-    """Write the files; return how many words a text has in the mean."""
+    """Write the files and return the mean number of words per text."""
     count, written, writer = 0, 0, None
     for table in batches(words, texts):
         if written % FILE_ROWS == 0:
@@ -74,115 +74,115 @@ def write_corpus(folder: Path, words: list[str], texts: int) -> float:
 
 
 class Memory(threading.Thread):
-    """Samples the resident memory of this process and of the workers."""
+    """A thread that samples the resident memory of this process and the workers."""
 
-    def __init__(self, every: float) -> None:
+    def __init__(self, interval: float) -> None:
         super().__init__(daemon=True)
-        self.every = every
+        self.interval = interval
         self.workers: set[int] = set()
         self.samples: dict[str, list[float]] = {}
-        self.over = threading.Event()
-        self.began: tuple[float, int] | None = None
-        self.speed = 0.0  # rows a second since the first piece was done
+        self.stop = threading.Event()
+        self.start_point: tuple[float, int] | None = None  # time and rows
+        self.speed = 0.0  # rows per second since the first part was done
 
     def watch(self, progress: CorpusProgress) -> None:
-        """Note who works and how fast, from when the first piece is done."""
+        """Record the workers and their speed, once the first part is done."""
         self.workers.add(int(progress.process.rpartition("/")[2]))
-        if self.began is None:
-            self.began = time.monotonic(), progress.rows
+        if self.start_point is None:
+            self.start_point = time.monotonic(), progress.rows
         else:
-            seconds = time.monotonic() - self.began[0]
-            self.speed = (progress.rows - self.began[1]) / seconds
+            seconds = time.monotonic() - self.start_point[0]
+            self.speed = (progress.rows - self.start_point[1]) / seconds
 
     def run(self) -> None:
-        """Sample until it is over."""
-        while not self.over.wait(self.every):
-            if self.began is None:
+        """Sample until stopped."""
+        while not self.stop.wait(self.interval):
+            if self.start_point is None:
                 continue
             self._sample("this process", os.getpid())
-            for place, worker in enumerate(sorted(self.workers)):
-                self._sample(f"worker {place + 1}", worker)
+            for number, worker in enumerate(sorted(self.workers), 1):
+                self._sample(f"worker {number}", worker)
 
     def _sample(self, name: str, process: int) -> None:
         try:
-            bytes_ = psutil.Process(process).memory_info().rss
+            resident = psutil.Process(process).memory_info().rss
         except psutil.NoSuchProcess:
             return
-        self.samples.setdefault(name, []).append(bytes_ / 1e6)
+        self.samples.setdefault(name, []).append(resident / 1e6)
 
     def rows(self) -> list[dict]:
-        """Return the medians of the first and of the last third, in megabytes."""
-        found = []
+        """Return the medians of the first and the last third, in megabytes."""
+        rows = []
         for name, values in self.samples.items():
             third = max(1, len(values) // 3)
             first, last = map(statistics.median, (values[:third], values[-third:]))
-            found.append(
+            rows.append(
                 {
                     "process": name,
                     "first third": first,
                     "last third": last,
-                    "most": max(values),
+                    "maximum": max(values),
                     "ratio": last / first,
                     "samples": len(values),
                 }
             )
-        return found
+        return rows
 
 
 def read(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all files in the order of their names."""
+    """Yield the rows of all files, sorted by file name."""
     for path in sorted(folder.glob("*.parquet")):
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches(CHUNK)
 
 
 def checksum(batch: pa.RecordBatch, column: str) -> int:
-    """Return a number for the ids with a column, whatever the order of rows."""
+    """Return a checksum of the ids and a column, independent of the row order."""
     rows = zip(batch["id"].to_pylist(), batch[column].to_pylist(), strict=True)
-    told = (hashlib.sha256(f"{number} {value}".encode()) for number, value in rows)
-    return sum(int.from_bytes(each.digest()[:8]) for each in told)
+    hashes = (hashlib.sha256(f"{number} {value}".encode()) for number, value in rows)
+    return sum(int.from_bytes(each.digest()[:8]) for each in hashes)
 
 
 def check(corpus: Path, out: Path, model: Path, texts: int) -> dict:
-    """Count, compare ids, take checksums and compute some rows again."""
-    chosen = set(random.Random(0).sample(range(texts), min(SAMPLE, texts)))
-    rows, in_order, sums, again = 0, True, {"text": 0, "label": 0}, []
+    """Count rows, check ids and checksums, and recompute some rows."""
+    sample = set(random.Random(0).sample(range(texts), min(SAMPLE, texts)))
+    rows, in_order, sums, sampled = 0, True, {"text": 0, "label": 0}, []
     for batch in read(out):
         ids = batch["id"].to_pylist()
         in_order &= ids == list(range(rows, rows + len(ids)))
         rows += len(ids)
         for column in sums:
             sums[column] += checksum(batch, column)
-        again += [row for row in batch.to_pylist() if row["id"] in chosen]
+        sampled += [row for row in batch.to_pylist() if row["id"] in sample]
     before = sum(checksum(batch, "text") for batch in read(corpus))
-    want = perron.load(model).predict_proba([row["text"] for row in again])
-    got = np.array([list(row["probabilities"].values()) for row in again])
+    expected = perron.load(model).predict_proba([row["text"] for row in sampled])
+    actual = np.array([list(row["probabilities"].values()) for row in sampled])
     return {
         "rows in": texts,
         "rows out": rows,
         "each id once, in order": bool(in_order and rows == texts),
-        "texts as they were": sums["text"] == before,
+        "texts unchanged": sums["text"] == before,
         "checksum": f"{sums['label'] % 2**64:016x}",
-        "computed again": len(again),
-        "largest difference": float(abs(got - want).max()),
+        "rows recomputed": len(sampled),
+        "largest difference": float(abs(actual - expected).max()),
     }
 
 
 def show(console: Console, title: str, rows: list[dict]) -> None:
-    """Print a table; a single row is printed as a column."""
-    listed = list(rows[0].items()) if len(rows) == 1 else None
-    table = Table(*(["", ""] if listed else rows[0]), title=title)
-    for row in listed or [row.values() for row in rows]:
+    """Print a table, with a single row as a column."""
+    pairs = list(rows[0].items()) if len(rows) == 1 else None
+    table = Table(*(["", ""] if pairs else rows[0]), title=title)
+    for row in pairs or [row.values() for row in rows]:
         table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
     console.print(table)
 
 
 def main() -> None:
-    """Write, run, check and print."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--texts", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write every number to this file")
+    parser.add_argument("--json", type=Path, help="write all measurements to this file")
     parser.add_argument("--quick", action="store_true", help="5000 texts")
     options = parser.parse_args()
     texts = 5000 if options.quick else options.texts
@@ -190,7 +190,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, model_folder() as (model, name):
         corpus, out = Path(folder, "corpus"), Path(folder, "out")
         corpus.mkdir()
-        words = [w for w in perron.load(model).word_ids.tokenizer.words if w.isalpha()]
+        words = [w for w in perron.load(model).processor.tokenizer.words if w.isalpha()]
         mean = write_corpus(corpus, words, texts)
         memory = Memory(0.1 if texts < 100_000 else 1.0)
         memory.start()
@@ -203,7 +203,7 @@ def main() -> None:
             watch=memory.watch,
         )
         seconds = time.monotonic() - begin
-        memory.over.set()
+        memory.stop.set()
         memory.join()
         checked = check(corpus, out, model, texts)
         size = {
@@ -211,20 +211,20 @@ def main() -> None:
             "bytes out": sum(path.stat().st_size for path in out.glob("part-*")),
         }
     speed = texts / seconds
-    run = {"texts": texts, "words a text": mean, "workers": options.workers}
+    run = {"texts": texts, "words per text": mean, "workers": options.workers}
     run |= {"parts": outcome.pieces, "seconds": seconds, "rows/s": speed}
-    run |= {"rows/s after the first piece": memory.speed}
-    run |= {"of these, each worker": memory.speed / options.workers} | size
+    run |= {"rows/s after the first part": memory.speed}
+    run |= {"rows/s per worker": memory.speed / options.workers} | size
     console.print(machine(), f"model: {name}", sep="\n")
-    show(console, "the run; seconds include the start of Ray and of workers", [run])
-    show(console, "memory, in MB", memory.rows())
+    show(console, "run; seconds include starting Ray and the workers", [run])
+    show(console, "memory in MB", memory.rows())
     show(console, "rows", [checked])
     conclusions = [
         f"{checked['rows out']} of {texts} rows, each once: "
         f"{checked['each id once, in order']}; checksum {checked['checksum']}",
-        f"{memory.speed:.0f} rows a second with {options.workers} workers; memory of "
-        "the last third is at most "
-        f"{max(row['ratio'] for row in memory.rows()):.2f} times that of the first",
+        f"{memory.speed:.0f} rows per second with {options.workers} workers; memory in "
+        "the last third of the run is at most "
+        f"{max(row['ratio'] for row in memory.rows()):.2f} times that in the first",
     ]
     for line in conclusions:
         console.print(line)
@@ -234,8 +234,8 @@ def main() -> None:
         content |= {"conclusions": conclusions}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(content, indent=1))
-    if not (checked["each id once, in order"] and checked["texts as they were"]):
-        raise SystemExit("rows were lost, doubled, changed or out of order")
+    if not (checked["each id once, in order"] and checked["texts unchanged"]):
+        raise SystemExit("Rows were lost, duplicated, changed or reordered.")
 
 
 if __name__ == "__main__":

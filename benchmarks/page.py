@@ -1,10 +1,11 @@
-"""How long until a page of word graphs is drawn?
+"""How long does it take to draw a page of word graphs?
 
-A page in one file (`perron graph --format html`) with a random graph of 20, 100 or 500
-words is opened in headless chromium. Measured inside it, from the start of navigation
-to the second frame after the first arcs are there: reading the file, parsing its
-numbers, laying out words, drawing arcs. Then the slider goes to its end, at which up to
-20 000 arcs are drawn, until the second frame after that. The median of several turns.
+A single-file page (`perron graph --format html`) with a random graph of 20, 100 or 500
+words is opened in headless Chromium. The time is measured inside the browser, from the
+start of navigation to the second frame after the first arcs appear. It includes reading
+the file, parsing the numbers, laying out the words and drawing the arcs. Then the
+slider is moved to its end, where up to 20,000 arcs are drawn, and the time to the
+second frame after that is measured. Times are medians of several turns.
 
     python benchmarks/page.py [--json FILE] [--quick]
 """
@@ -18,17 +19,17 @@ import torch
 from playwright.sync_api import Browser, sync_playwright
 
 import perron
-from perron.explain import Explanation, Graph, Head, Source
+from perron.explain import Explanation, Graph, Head, ModelInfo
 from perron.explain.views import page
 from timing import Report
 
 WORDS = ["the", "film", "was", "a", "fine", "story", "without", "an", "ending"]
 
-# Resolves after the second frame, when the first is on the screen.
+# Resolves after the second frame, when the first is on screen.
 FRAMES = """() => new Promise((done) => requestAnimationFrame(
     () => requestAnimationFrame(() => done(performance.now()))))"""
 
-# Promises the time of the second frame after arcs have come into the page.
+# Resolves to the time of the second frame after arcs appear in the page.
 WATCH = f"""window.drawn = new Promise((done) => {{
     new MutationObserver((_, watcher) => {{
         if (!document.querySelector(".arcs path")) return;
@@ -37,7 +38,7 @@ WATCH = f"""window.drawn = new Promise((done) => {{
     }}).observe(document, {{ childList: true, subtree: true }});
 }});"""
 
-MORE = f"""() => {{
+SHOW_ALL = f"""() => {{
     const slider = document.querySelector(".threshold");
     const begin = performance.now();
     slider.value = slider.max;
@@ -47,38 +48,38 @@ MORE = f"""() => {{
 
 
 def random_record(count: int) -> Explanation:
-    """Return a record of so many words with a random graph."""
+    """Return a record of ``count`` words with a random graph."""
     torch.manual_seed(0)
     edges = torch.randn(count, count).softmax(0)
-    weights = perron.stationary(edges).tolist()
+    weights = perron.stationary_distribution(edges).tolist()
     nodes = [WORDS[place % len(WORDS)] for place in range(count)]
-    places = [(0, len(node)) for node in nodes]
+    spans = [(0, len(node)) for node in nodes]
     head = Head(weights, [[float(f"{x:.7g}") for x in row] for row in edges.tolist()])
     return Explanation(
-        Source("random", "text", "none", "centrality"),
+        ModelInfo("random", "text", "none", "centrality"),
         " ".join(nodes),
         None,
         "yes",
         {"yes": 0.7, "no": 0.3},
-        [Graph(nodes, places, weights, [head])],
+        [Graph(nodes, spans, weights, [head])],
     )
 
 
 def measure(browser: Browser, file: Path, turns: int) -> tuple[float, float]:
-    """Return milliseconds until it is drawn, and until all its edges are."""
-    first, more = [], []
+    """Return the milliseconds to the first drawing and to that of all edges."""
+    first, all_edges = [], []
     for _ in range(turns):
         with browser.new_context() as context:
             tab = context.new_page()
             tab.add_init_script(WATCH)
             tab.goto(file.as_uri())
             first.append(tab.evaluate("() => window.drawn"))
-            more.append(tab.evaluate(MORE))
-    return statistics.median(first), statistics.median(more)
+            all_edges.append(tab.evaluate(SHOW_ALL))
+    return statistics.median(first), statistics.median(all_edges)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     report = Report(__doc__, budget=60)
     rows = []
     with (
@@ -102,9 +103,9 @@ def main() -> None:
                 }
             )
     columns = {"words": "", "kilobytes": ".0f", "milliseconds": ".0f"}
-    report.add("a page in chromium", rows, columns | {"all edges": ".0f"})
+    report.add("page in Chromium", rows, columns | {"all edges": ".0f"})
     last = rows[-1]["milliseconds"]
-    report.finish([f"500 words are drawn in {last:.0f} ms (asked: 1000)"])
+    report.finish([f"500 words are drawn in {last:.0f} ms (target: 1000)"])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What does each aggregator cost, alone?
+"""What does each aggregator cost on its own?
 
-Forward and backward from states of width 600 to one vector a text, float32, with texts
-of one length and with skewed lengths (as skewed as SST's: the mean is 0.37 of the
-longest). Times are ratios to `SelfAttentionPool`, medians of interleaved repeats.
+Forward and backward pass from states of width 600 to one vector per text, in float32.
+The texts have either equal lengths or skewed lengths (as skewed as SST's, where the
+mean is 0.37 of the longest). Times are medians of interleaved repeats, also shown
+relative to `SelfAttentionPool`.
 
     python benchmarks/pooling.py [--json FILE] [--threads 2] [--budget 20] [--quick]
 """
@@ -31,8 +32,8 @@ POOLS = {
     "mean": MeanPool,
     "self-attention": SelfAttentionPool,
     "intra-attention": IntraAttentionPool,
-    "routing": DynamicRoutingPool,
-    "routing, reverse": partial(DynamicRoutingPool, reverse=True),
+    "dynamic routing": DynamicRoutingPool,
+    "dynamic routing, reverse": partial(DynamicRoutingPool, reverse=True),
     "centrality": CentralityPool,
     "centrality, bilinear": partial(CentralityPool, connectivity="bilinear"),
     "centrality, low rank": partial(CentralityPool, connectivity="low_rank"),
@@ -40,17 +41,17 @@ POOLS = {
 
 
 def skewed_mask(texts: int, words: int) -> Tensor:
-    """Return a mask of lengths between 1 and ``words``, most of them short."""
+    """Return a mask of texts with 1 to ``words`` words, most of them short."""
     torch.manual_seed(0)
     shape = 4.3
-    drawn = torch.distributions.Gamma(shape, shape).sample((texts,))
-    lengths = (0.37 * words * drawn).round().clamp(1, words)
+    samples = torch.distributions.Gamma(shape, shape).sample((texts,))
+    lengths = (0.37 * words * samples).round().clamp(1, words)
     lengths[0] = words
     return torch.arange(words) < lengths.unsqueeze(1)
 
 
 def step(pool: Aggregator, states: Tensor, mask: Tensor, grad: Tensor) -> None:
-    """Go forward and backward once."""
+    """Run forward and backward once."""
     vector = pool(states, mask).vector
     torch.autograd.backward(vector, grad[:, : vector.shape[1]])
     states.grad = None
@@ -64,40 +65,44 @@ def measure(texts: int, words: int, skewed: bool, budget: float) -> list[dict]:
     mask = skewed_mask(texts, words) if skewed else mask
     states = torch.randn(texts, words, DIM).mul_(0.3).requires_grad_()
     grad = torch.randn(texts, DIM)
-    ways = {
+    calls = {
         name: partial(step, make(DIM), states, mask, grad)
         for name, make in POOLS.items()
     }
-    seconds = interleaved_medians(ways, repeats=25, budget=budget)
+    seconds = interleaved_medians(calls, repeats=25, budget=budget)
     base = seconds["self-attention"]
-    lengths = "skewed" if skewed else "even"
+    lengths = "skewed" if skewed else "equal"
     return [
         {
-            "way": name,
+            "method": name,
             "texts": texts,
             "words": words,
             "lengths": lengths,
-            "milliseconds": 1000 * taken,
-            "ratio": taken / base,
+            "milliseconds": 1000 * time,
+            "ratio": time / base,
         }
-        for name, taken in seconds.items()
+        for name, time in seconds.items()
     ]
 
 
 def conclusions(rows: list[dict]) -> list[str]:
-    """Return what the question comes down to."""
-    most = max(r["ratio"] for r in rows if r["way"] == "centrality")
-    return [f"`CentralityPool` takes at most {most:.2f} times `SelfAttentionPool`"]
+    """Summarize the cost of `CentralityPool`."""
+    ratio = max(r["ratio"] for r in rows if r["method"] == "centrality")
+    return [
+        f"`CentralityPool` takes at most {ratio:.2f} times as long as "
+        "`SelfAttentionPool`"
+    ]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     report = Report(__doc__, budget=20)
     for texts, words in SHAPES[:1] if report.quick else SHAPES:
         for skewed in (False, True):
             rows = measure(texts, words, skewed, report.budget)
             title = f"{texts} x {words} x {DIM}, {rows[0]['lengths']} lengths"
-            report.add(title, rows, {"way": "", "milliseconds": ".1f", "ratio": ".2f"})
+            columns = {"method": "", "milliseconds": ".1f", "ratio": ".2f"}
+            report.add(title, rows, columns)
     report.finish(conclusions(report.rows))
 
 

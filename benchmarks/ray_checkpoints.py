@@ -1,10 +1,11 @@
-"""Would Ray Data's own checkpoints do for `--engine ray`? Four cases where they do not.
+"""Can Ray Data's own checkpoints replace those of `--engine ray`? Four cases say no.
 
     python benchmarks/ray_checkpoints.py
 
-Each case stops a job of 1,000 rows half way and resumes it (or runs it again), then
-counts the rows of the output. A row that is missing or comes twice, or two models in
-one result, is a failure. Ray Data reports success in all four.
+Each case stops a job of 1,000 rows halfway and resumes it (or runs a finished job
+again), then counts the rows of the output. A row that is missing or duplicated is a
+failure, and so are labels of two models in one result. Ray Data reports success in all
+four cases.
 """
 
 import logging
@@ -28,18 +29,18 @@ Labeler = Callable[[pa.Table], pa.Table]
 
 
 def labeler(label: str, fail_from: int = ROWS) -> Labeler:
-    """Return a stand-in for a model, which fails at a row as a killed worker would."""
+    """Return a stand-in for a model that fails at a row, like a killed worker."""
 
     def label_batch(batch: pa.Table) -> pa.Table:
         if max(batch["row"].to_pylist()) >= fail_from:
-            raise RuntimeError("stopped half way")
+            raise RuntimeError("stopped halfway")
         return batch.append_column("label", pa.array([label] * len(batch)))
 
     return label_batch
 
 
 class Job:
-    """A corpus, its checkpoints and its output, in a folder of their own."""
+    """A corpus, its checkpoints and its output in a separate folder."""
 
     def __init__(self, folder: Path, ids: list[int], keep: bool = True) -> None:
         self.source, self.out = folder / "source", folder / "out"
@@ -49,7 +50,7 @@ class Job:
         pq.write_table(table, self.source / "a.parquet", row_group_size=BLOCK)
 
     def run(self, label_batch: Labeler) -> None:
-        """Run or resume the job; a failure of the labeler ends it early."""
+        """Run or resume the job until it finishes or the labeler fails."""
         context = DataContext.get_current()
         context.checkpoint_config = CheckpointConfig(
             id_column="id",
@@ -63,18 +64,19 @@ class Job:
                 label_batch, batch_format="pyarrow", batch_size=BLOCK
             ).write_parquet(str(self.out))
         except ray.exceptions.RayTaskError as error:
-            if "stopped half way" not in str(error):
+            if "stopped halfway" not in str(error):
                 raise
         finally:
             context.checkpoint_config = None
 
     def result(self) -> str:
-        """Return how many rows there are, twice or missing, and their labels."""
+        """Return the numbers of duplicated and missing rows, and the labels."""
         tables = [pq.read_table(path) for path in sorted(self.out.glob("*.parquet"))]
         rows = Counter(row for table in tables for row in table["row"].to_pylist())
         labels = Counter(x for table in tables for x in table["label"].to_pylist())
-        twice = sum(rows.values()) - len(rows)
-        return f"{twice} twice, {ROWS - len(rows)} missing, labels {dict(labels)}"
+        duplicates = sum(rows.values()) - len(rows)
+        missing = ROWS - len(rows)
+        return f"{duplicates} duplicated, {missing} missing, labels {dict(labels)}"
 
 
 def main() -> None:
@@ -92,32 +94,32 @@ def main() -> None:
     DataContext.get_current().enable_progress_bars = False
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    every = list(range(ROWS))
+    all_rows = list(range(ROWS))
     half = ROWS // 2
     try:
-        job = Job(folder / "again", every, keep=False)
+        job = Job(folder / "again", all_rows, keep=False)
         job.run(labeler("A"))
         job.run(labeler("A"))
-        print(f"a finished job run again:          {job.result()}")
+        print(f"finished job run again:            {job.result()}")
 
-        job = Job(folder / "model", every)
+        job = Job(folder / "model", all_rows)
         job.run(labeler("A", half))
         job.run(labeler("B"))
-        print(f"another model on resume:           {job.result()}")
+        print(f"resumed with another model:        {job.result()}")
 
-        job = Job(folder / "ids", [row % half for row in every])
+        job = Job(folder / "ids", [row % half for row in all_rows])
         job.run(labeler("A", half))
         job.run(labeler("A"))
         print(f"ids that are not unique:           {job.result()}")
 
-        # What is left when a worker is killed after its commit and everything else
-        # during its retry: the retry's pending file beside the committed one.
-        job = Job(folder / "killed", every)
+        # The state after a worker is killed following its commit, and the job is
+        # killed during the retry: a pending file next to the committed one.
+        job = Job(folder / "killed", all_rows)
         job.run(labeler("A", half))
         committed = sorted(job.checkpoints.glob("*.parquet"))[0]
         shutil.copy(committed, committed.with_suffix(".pending.parquet"))
         job.run(labeler("A"))
-        print(f"killed in the retry of a commit:   {job.result()}")
+        print(f"killed while retrying a commit:    {job.result()}")
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)

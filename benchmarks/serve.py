@@ -1,15 +1,15 @@
-"""What does serving cost beside calling the model?
+"""What does serving cost compared with calling the model?
 
-Texts a second and the time that a request takes, at `/v1/predict` of ``perron serve``
-on loopback, for 1, 8 and 64 clients that ask, wait and ask again, with 1 and with 16
-texts a request. Clients are a process of their own and share the machine. Beside it the
-same model without a server, with batches as large as those that the server formed:
-called with all threads that torch would use, and with one. The faster of both is what
-the server is compared with. All take turns, and ratios are medians of turns. Sentences
-are those of Rotten Tomatoes' test set, the model is that of `make demo`, or one of its
-size with random weights if there is none. The last columns are how busy they were, in
-per cent of a core: the process without a server, the server's thread for HTTP, its
-threads that compute, and who asks.
+Throughput and latency of `/v1/predict` of `perron serve` on the loopback interface, for
+1, 8 and 64 clients that each send a request, wait for the response and send the next
+one, with 1 and 16 texts per request. The clients run in a separate process on the same
+machine. For comparison, the same model is called without a server, on batches as large
+as those that the server formed, with all of torch's threads and with one thread. The
+faster of the two is the direct throughput. All of them take turns, and ratios are
+medians over the turns. The sentences are those of Rotten Tomatoes' test set. The model
+is that of `make demo`, or one of its size with random weights if there is none. The
+last four columns are the CPU use in percent of one core: the process that calls the
+model directly, the server's HTTP thread, its compute threads, and the clients.
 
     python benchmarks/serve.py [--json FILE] [--threads 2] [--budget 60] [--quick]
 """
@@ -45,7 +45,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Helper:
-    """A process that answers lines with JSON."""
+    """A child process that answers each input line with a line of JSON."""
 
     def __init__(self, *command: object) -> None:
         self.process = subprocess.Popen(
@@ -55,9 +55,9 @@ class Helper:
             text=True,
         )
 
-    def ask(self, *words: object) -> dict:
+    def ask(self, *arguments: object) -> dict:
         """Send a line and return the answer."""
-        print(*words, file=self.process.stdin, flush=True)
+        print(*arguments, file=self.process.stdin, flush=True)
         return json.loads(self.process.stdout.readline())
 
     def __enter__(self) -> "Helper":
@@ -69,72 +69,72 @@ class Helper:
 
 
 class Server:
-    """``perron serve`` and what can be seen of it from outside."""
+    """A running ``perron serve`` and its metrics."""
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-m", "perron", "serve", folder, "--port=0"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        told = self.process.stderr.readline()
-        found = re.search(r":(\d+)$", told.strip())
-        if found is None:
-            raise SystemExit(told + self.process.stderr.read())
-        self.port = int(found[1])
+        line = self.process.stderr.readline()
+        match = re.search(r":(\d+)$", line.strip())
+        if match is None:
+            raise SystemExit(line + self.process.stderr.read())
+        self.port = int(match[1])
 
     def batches(self) -> tuple[float, float]:
-        """Return how many texts were computed so far, in how many batches."""
+        """Return the numbers of texts and batches computed so far."""
         address = f"http://127.0.0.1:{self.port}/metrics"
-        told = urllib.request.urlopen(address).read().decode()
-        read = r"^perron_batch_texts_{} (\S+)$"
-        numbers = (re.search(read.format(n), told, re.M)[1] for n in ("sum", "count"))
-        return tuple(map(float, numbers))
+        metrics = urllib.request.urlopen(address).read().decode()
+        line = r"^perron_batch_texts_{} (\S+)$"
+        values = (re.search(line.format(n), metrics, re.M)[1] for n in ("sum", "count"))
+        return tuple(map(float, values))
 
-    def busy(self) -> tuple[float, float]:
-        """Return the CPU seconds of the thread for HTTP, and of all others."""
-        own = others = 0.0
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Return the CPU seconds of the HTTP thread and of all other threads."""
+        http = others = 0.0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             fields = (task / "stat").read_text().rpartition(")")[2].split()
             seconds = (int(fields[11]) + int(fields[12])) / TICKS
             if task.name == str(self.process.pid):
-                own = seconds
+                http = seconds
             else:
                 others += seconds
-        return own, others
+        return http, others
 
     def close(self) -> None:
-        """Stop it; that this works is part of the measurement."""
+        """Stop the server and check that it exits cleanly."""
         self.process.terminate()
         assert self.process.wait(60) == 0
 
 
 @contextmanager
 def model_folder() -> Iterator[tuple[Path, str]]:
-    """Give the demo's model, or one like it that has learnt nothing."""
+    """Yield the folder of the demo model, or of an untrained one of its size."""
     if (DEMO / "config.json").exists():
         yield DEMO, "runs/demo"
         return
     with tempfile.TemporaryDirectory() as folder:
-        overrides = ["vectors=[]", "model.embedding={dim=50}"]
+        overrides = ["vectors=[]", "model.embedding={embedding_dim=50}"]
         ready = prepare(read_recipe(recipe_table("demo"), overrides))
-        perron.Pipeline(ready.model, ready.word_ids).save_pretrained(folder)
+        perron.Pipeline(ready.model, ready.processor).save_pretrained(folder)
         yield Path(folder), "random weights"
 
 
 def call_directly(folder: str, path: str, threads: str) -> None:
-    """Answer lines, each with a size of batches and seconds, with texts a second."""
+    """Read lines with a batch size and seconds; print the texts per second."""
     torch.set_num_threads(int(threads))
     model = perron.load(folder)
     endless = itertools.cycle(json.loads(Path(path).read_text()))
     for line in sys.stdin:
         size, seconds = int(line.split()[0]), float(line.split()[1])
-        made = [list(itertools.islice(endless, size)) for _ in range(20)]
-        batches = itertools.cycle(made)
+        inputs = [list(itertools.islice(endless, size)) for _ in range(20)]
+        batches = itertools.cycle(inputs)
         model.predict_proba(next(batches))
         count, begin, cpu = 0, time.perf_counter(), time.process_time()
         while time.perf_counter() - begin < seconds:
             model.predict_proba(next(batches))
             count += size
-        taken, cpu = time.perf_counter() - begin, time.process_time() - cpu
-        answer = {"rate": count / taken, "busy": 100 * cpu / taken}
+        elapsed, cpu = time.perf_counter() - begin, time.process_time() - cpu
+        answer = {"rate": count / elapsed, "cpu": 100 * cpu / elapsed}
         print(json.dumps(answer), flush=True)
 
 
@@ -146,23 +146,23 @@ def measure(
     size: int,
     seconds: float,
 ) -> dict:
-    """Return a row: the medians of some turns."""
-    load.ask(clients, size, seconds / 2)  # settles how large batches are
+    """Return a row with the medians over several turns."""
+    load.ask(clients, size, seconds / 2)  # lets the batch size settle
     turns = []
     for _ in range(TURNS):
-        texts, count, own, others = (*server.batches(), *server.busy())
+        texts, count, http, others = (*server.batches(), *server.cpu_seconds())
         turn = load.ask(clients, size, seconds)
-        now = (*server.batches(), *server.busy())
+        now = (*server.batches(), *server.cpu_seconds())
         turn["batch"] = (now[0] - texts) / (now[1] - count)
         turn["texts/s"] = turn["requests"] * size / turn["seconds"]
         batch = max(1, round(turn["batch"]))
-        ways = [helper.ask(batch, seconds) for helper in direct]
-        alone = max(ways, key=lambda way: way["rate"])
-        turn["direct"], turn["alone"] = alone["rate"], alone["busy"]
-        turn["ratio"] = turn["texts/s"] / turn["direct"]
-        turn["HTTP"] = 100 * (now[2] - own) / turn["seconds"]
-        turn["compute"] = 100 * (now[3] - others) / turn["seconds"]
-        turn["asking"] = 100 * turn.pop("cpu") / turn["seconds"]
+        answers = [helper.ask(batch, seconds) for helper in direct]
+        fastest = max(answers, key=lambda answer: answer["rate"])
+        turn["direct texts/s"], turn["direct CPU"] = fastest["rate"], fastest["cpu"]
+        turn["ratio"] = turn["texts/s"] / turn["direct texts/s"]
+        turn["HTTP CPU"] = 100 * (now[2] - http) / turn["seconds"]
+        turn["compute CPU"] = 100 * (now[3] - others) / turn["seconds"]
+        turn["client CPU"] = 100 * turn.pop("cpu") / turn["seconds"]
         turns.append(turn)
     row = {"texts": size, "clients": clients}
     row |= {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
@@ -171,57 +171,61 @@ def measure(
 
 
 COLUMNS = {"clients": "", "texts/s": ".0f", "p50": ".1f", "p99": ".1f", "errors": ""}
-COLUMNS |= {"batch": ".1f", "direct": ".0f", "ratio": ".2f"}
-COLUMNS |= {"alone": ".0f", "HTTP": ".0f", "compute": ".0f", "asking": ".0f"}
+COLUMNS |= {"batch": ".1f", "direct texts/s": ".0f", "ratio": ".2f"}
+CPU_COLUMNS = ["direct CPU", "HTTP CPU", "compute CPU", "client CPU"]
+COLUMNS |= dict.fromkeys(CPU_COLUMNS, ".0f")
 
 
 def conclusions(rows: list[dict], name: str) -> list[str]:
-    """Return what the question comes down to."""
-    most = max(row["clients"] for row in rows)
-    last = {row["texts"]: row for row in rows if row["clients"] == most}
+    """Summarize throughput and CPU time per text."""
+    clients = max(row["clients"] for row in rows)
+    largest = {row["texts"]: row for row in rows if row["clients"] == clients}
     lines = [
-        f"model: {name}; {most} clients with {size} texts a request: "
-        f"{100 * row['ratio']:.0f} % of the direct throughput, {row['errors']} errors"
-        + (" (asked: 70 %, none)" if size == 16 else "")
-        for size, row in last.items()
+        f"model {name}, {_load(clients, size)}: {100 * row['ratio']:.0f} % of the "
+        f"direct throughput, {row['errors']} errors"
+        + (" (target: 70 %, no errors)" if size == 16 else "")
+        for size, row in largest.items()
     ]
-    for size, row in last.items():
-        served = 1e4 * (row["HTTP"] + row["compute"]) / row["texts/s"]
-        alone = 1e4 * row["alone"] / row["direct"]
+    for size, row in largest.items():
+        served = 1e4 * (row["HTTP CPU"] + row["compute CPU"]) / row["texts/s"]
+        direct = 1e4 * row["direct CPU"] / row["direct texts/s"]
         lines.append(
-            f"{most} clients with {size} texts a request: a text costs the server "
-            f"{served:.0f} µs of a core, and {alone:.0f} µs without one"
+            f"{_load(clients, size)}: a text costs {served:.0f} µs of CPU time on the "
+            f"server, compared with {direct:.0f} µs without a server"
         )
-    if 1 in last:
-        row = last[1]
-        each = {
-            part: 1e4 * row[part] / row["texts/s"]
-            for part in ("HTTP", "compute", "asking")
-        }
+    if 1 in largest:
+        row = largest[1]
+        http, compute, client = (
+            1e4 * row[part] / row["texts/s"] for part in CPU_COLUMNS[1:]
+        )
         lines.append(
-            "with one text a request, each costs "
-            + ", ".join(f"{cost:.0f} µs ({part})" for part, cost in each.items())
-            + f": these bound it; all {os.cpu_count()} cores together are "
-            f"{_busy(row):.0f} % busy, and what is left is waiting, most likely for "
-            "Python's lock, which HTTP and compute share"
+            f"with one text per request, a text costs {http:.0f} µs of CPU time for "
+            f"HTTP, {compute:.0f} µs for compute and {client:.0f} µs in the client, "
+            f"which limits the throughput; all {os.cpu_count()} cores together are "
+            f"{_utilization(row):.0f} % busy, and the remaining time is spent waiting, "
+            "most likely for Python's global interpreter lock, which HTTP and compute "
+            "share"
         )
     return lines
 
 
-def _busy(row: dict) -> float:
-    parts = row["HTTP"] + row["compute"] + row["asking"]
-    return parts / (os.cpu_count() or 1)
+def _load(clients: int, size: int) -> str:
+    return f"{clients} clients, {size} text{'s' * (size > 1)} per request"
+
+
+def _utilization(row: dict) -> float:
+    return sum(row[part] for part in CPU_COLUMNS[1:]) / (os.cpu_count() or 1)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     report = Report(__doc__, budget=60)
     if report.peak:
         call_directly(*report.peak)
         return
     threads = torch.get_num_threads()
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command has it
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as `perron serve` sets it
     clients = [8] if report.quick else CLIENTS
     sizes = [16] if report.quick else SIZES
     seconds = report.budget / len(clients) / (3 * TURNS + 1)
@@ -234,18 +238,18 @@ def main() -> None:
         try:
             with (
                 Helper(HERE / "clients.py", server.port, path) as load,
-                Helper(__file__, "--peak", model, path, threads) as with_all,
-                Helper(__file__, "--peak", model, path, 1) as with_one,
+                Helper(__file__, "--peak", model, path, threads) as all_threads,
+                Helper(__file__, "--peak", model, path, 1) as one_thread,
             ):
-                direct = [with_all, with_one]
+                direct = [all_threads, one_thread]
                 for helper in direct:
-                    helper.ask(1, 0)  # imports
+                    helper.ask(1, 0)  # waits for the imports
                 for size in sizes:
                     rows = [
                         measure(server, load, direct, count, size, seconds)
                         for count in clients
                     ]
-                    report.add(f"{size} texts a request", rows, COLUMNS)
+                    report.add(f"texts per request: {size}", rows, COLUMNS)
         finally:
             server.close()
     report.finish(conclusions(report.rows, name))

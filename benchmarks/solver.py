@@ -1,18 +1,20 @@
-"""Which way to the Perron vector is fastest, leanest and most accurate?
+"""Which solver for the Perron vector is fastest, leanest and most accurate?
 
-Forward and backward through the solver alone, float32, from left-stochastic edges whose
-scores are normal with standard deviation 1, 3 and 8. Prints a table:
+Forward and backward pass of the solver alone, in float32, on left-stochastic edges
+whose scores are normal with standard deviation 1, 3 and 8. The columns are:
 
-    ratio      of its time to that of `stationary`, medians of interleaved repeats
-    kilobytes  saved for backward, in distinct storages
-    entry      worst relative error of an entry of the weights, against float64
-    gradient   worst error of the gradient to the scores, relative to its largest entry
-    failed     how, if it did
+    ratio           time relative to `stationary_distribution`, median of interleaved
+                    repeats
+    kilobytes       memory saved for backward, counting each storage once
+    weight error    largest relative error of a weight, compared with float64
+    gradient error  largest error of the gradient with respect to the scores, relative
+                    to its largest entry
+    failure         error message of a method that failed
 
     python benchmarks/solver.py [--json FILE] [--threads 1] [--budget 8] [--quick]
 
-One thread by default: with more, torch's batched LU of 200 words and above fails inside
-MKL on some machines, and then its rows say so.
+Runs on one thread by default. With more threads, torch's batched LU of 200 or more
+words fails inside MKL on some machines; the failure column then shows the error.
 """
 
 from collections.abc import Callable
@@ -22,12 +24,12 @@ import torch
 from torch import Tensor
 from torchdeq import get_deq
 
-from perron import power_method, stationary
+from perron import power_iteration, stationary_distribution
 from timing import Report, interleaved_medians
 
 SHAPES = [(128, 20), (640, 25), (64, 50), (32, 200), (8, 400)]
-DEVIATIONS = [1, 3, 8]
-PAPER = {"tol": 1e-10, "max_steps": 200}
+STDS = [1, 3, 8]
+PAPER = {"tol": 1e-10, "max_iter": 200}
 
 
 def by_lu(edges: Tensor) -> Tensor:
@@ -39,7 +41,7 @@ def by_lu(edges: Tensor) -> Tensor:
 
 
 def by_eig(edges: Tensor) -> Tensor:
-    """Take the eigenvector of the largest eigenvalue."""
+    """Return the eigenvector of the largest eigenvalue."""
     values, vectors = torch.linalg.eig(edges)
     top = values.real.argmax(-1)[:, None, None].expand(-1, edges.shape[-1], 1)
     vector = vectors.gather(-1, top).squeeze(-1)
@@ -61,12 +63,15 @@ def by_torchdeq(edges: Tensor) -> Tensor:
 
 
 def by_power(edges: Tensor, **settings) -> Tensor:
-    """Use the paper's method, with weights that sum to one."""
-    return power_method(edges, norm="sum", **settings).vector
+    """Run power iteration, the paper's method, with weights that sum to one."""
+    return power_iteration(edges, norm="sum", **settings).vector
 
 
-WAYS: dict[str, Callable[[Tensor], Tensor]] = {
-    "stationary": stationary,
+Solver = Callable[[Tensor], Tensor]
+
+REFERENCE = "stationary_distribution"
+METHODS: dict[str, Solver] = {
+    REFERENCE: stationary_distribution,
     "power, unrolled, paper": partial(by_power, gradient="unrolled", **PAPER),
     "power, truncated, paper": partial(by_power, gradient="truncated", **PAPER),
     "power, reverse, paper": partial(by_power, gradient="reverse", **PAPER),
@@ -79,15 +84,15 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def gradient(way: Callable[[Tensor], Tensor], edges: Tensor, grad: Tensor) -> Tensor:
-    """Return ∂ℓ/∂A: what is timed, forward and backward."""
-    moved = edges.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(way(moved), moved, grad)
-    return slope
+def gradient(solver: Solver, edges: Tensor, grad: Tensor) -> Tensor:
+    """Return ∂ℓ/∂A. This forward and backward pass is what is timed."""
+    leaf = edges.detach().requires_grad_()
+    (edge_grad,) = torch.autograd.grad(solver(leaf), leaf, grad)
+    return edge_grad
 
 
-def kilobytes_saved(way: Callable[[Tensor], Tensor], edges: Tensor) -> float:
-    """Return what autograd keeps between forward and backward."""
+def kilobytes_saved(solver: Solver, edges: Tensor) -> float:
+    """Return the size of the tensors that autograd saves for backward."""
     storages = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -96,94 +101,94 @@ def kilobytes_saved(way: Callable[[Tensor], Tensor], edges: Tensor) -> float:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        way(edges.detach().requires_grad_())
+        solver(edges.detach().requires_grad_())
     return sum(storages.values()) / 1000
 
 
-def errors(
-    way: Callable[[Tensor], Tensor], edges: Tensor, grad: Tensor
-) -> tuple[float, float]:
-    """Return the worst relative error of an entry and of the gradient."""
+def errors(solver: Solver, edges: Tensor, grad: Tensor) -> tuple[float, float]:
+    """Return the largest relative error of a weight and of the gradient."""
     exact = edges.double()
-    want = stationary(exact)
-    entry = ((way(edges).double() - want) / want).abs().max().item()
+    expected = stationary_distribution(exact)
+    weight_error = ((solver(edges).double() - expected) / expected).abs().max().item()
 
-    def to_scores(slope: Tensor) -> Tensor:
-        slope = slope.double()
-        return exact * (slope - (exact * slope).sum(-2, keepdim=True))
+    def score_grad(edge_grad: Tensor) -> Tensor:
+        edge_grad = edge_grad.double()
+        return exact * (edge_grad - (exact * edge_grad).sum(-2, keepdim=True))
 
-    right = to_scores(gradient(stationary, exact, grad.double()))
-    off = (to_scores(gradient(way, edges, grad)) - right).abs().amax((-2, -1))
-    return entry, (off / right.abs().amax((-2, -1))).max().item()
+    expected_grad = score_grad(gradient(stationary_distribution, exact, grad.double()))
+    difference = score_grad(gradient(solver, edges, grad)) - expected_grad
+    largest = expected_grad.abs().amax((-2, -1))
+    return weight_error, (difference.abs().amax((-2, -1)) / largest).max().item()
 
 
-def measure(texts: int, words: int, deviation: float, budget: float) -> list[dict]:
-    """Return a row for each way."""
+def measure(texts: int, words: int, std: float, budget: float) -> list[dict]:
+    """Return a row for each method."""
     rng = torch.Generator().manual_seed(words)
-    scores = deviation * torch.randn(texts, words, words, generator=rng)
+    scores = std * torch.randn(texts, words, words, generator=rng)
     edges, grad = scores.softmax(-2), torch.randn(texts, words, generator=rng)
-    rows, ways = [], {}
-    for name, way in WAYS.items():
-        row = {"way": name, "texts": texts, "words": words, "deviation": deviation}
+    rows, calls = [], {}
+    for name, solver in METHODS.items():
+        row = {"method": name, "texts": texts, "words": words, "std": std}
         try:
-            row["entry"], row["gradient"] = errors(way, edges, grad)
-            row["kilobytes"] = kilobytes_saved(way, edges)
-            ways[name] = partial(gradient, way, edges, grad)
+            row["weight error"], row["gradient error"] = errors(solver, edges, grad)
+            row["kilobytes"] = kilobytes_saved(solver, edges)
+            calls[name] = partial(gradient, solver, edges, grad)
         except RuntimeError as error:
-            row["failed"] = str(error).splitlines()[0][:60]
+            row["failure"] = str(error).splitlines()[0][:60]
         rows.append(row)
-    seconds = interleaved_medians(ways, repeats=15, budget=budget)
+    seconds = interleaved_medians(calls, repeats=15, budget=budget)
     for row in rows:
-        if row["way"] in seconds:
-            row["seconds"] = seconds[row["way"]]
-            row["ratio"] = seconds[row["way"]] / seconds["stationary"]
+        if row["method"] in seconds:
+            row["seconds"] = seconds[row["method"]]
+            row["ratio"] = seconds[row["method"]] / seconds[REFERENCE]
     return rows
 
 
 def conclusions(rows: list[dict]) -> list[str]:
-    """Return what the issue of speed and accuracy comes down to."""
+    """Summarize speed and accuracy."""
 
-    def least(condition: Callable[[dict], bool]) -> float:
+    def smallest_ratio(condition: Callable[[dict], bool]) -> float:
         return min(r["ratio"] for r in rows if "ratio" in r and condition(r))
 
     def is_lu(row: dict) -> bool:
-        return row["way"] == "torch.linalg.solve"
+        return row["method"] == "torch.linalg.solve"
 
+    power = smallest_ratio(lambda r: "paper" in r["method"])
+    short = smallest_ratio(lambda r: is_lu(r) and r["words"] <= 50)
     lines = [
-        "stationary is faster than the fastest power method at the paper's settings by "
-        f"{least(lambda r: 'paper' in r['way']):.1f} times or more",
-        "than batched LU up to 50 words by "
-        f"{least(lambda r: is_lu(r) and r['words'] <= 50):.1f} times or more",
+        f"`{REFERENCE}` is at least {power:.1f} times faster than the fastest power "
+        "iteration at the paper's settings",
+        f"it is at least {short:.1f} times faster than batched LU up to 50 words",
     ]
     if any(is_lu(r) and r["words"] == 400 and "ratio" in r for r in rows):
-        most = 1 / least(lambda r: is_lu(r) and r["words"] == 400)
-        lines.append(f"and takes {most:.2f} of batched LU's time at 400 words or less")
-    own = {(r["words"], r["deviation"]): r for r in rows if r["way"] == "stationary"}
-    beaten = [
-        f"{r['way']} at {r['texts']} x {r['words']}, deviation {r['deviation']}: "
-        f"{kind} {r[kind]:.1e} against {own[r['words'], r['deviation']][kind]:.1e}"
+        share = 1 / smallest_ratio(lambda r: is_lu(r) and r["words"] == 400)
+        lines.append(f"it takes at most {share:.2f} of batched LU's time at 400 words")
+    own = {(r["words"], r["std"]): r for r in rows if r["method"] == REFERENCE}
+    more_accurate = [
+        f"{r['method']} at {r['texts']} x {r['words']}, std {r['std']}: "
+        f"{kind} {r[kind]:.1e}, compared with {own[r['words'], r['std']][kind]:.1e}"
         for r in rows
-        for kind in ("entry", "gradient")
-        if r.get(kind, torch.inf) < own[r["words"], r["deviation"]][kind]
+        for kind in ("weight error", "gradient error")
+        if r.get(kind, torch.inf) < own[r["words"], r["std"]][kind]
     ]
-    return lines + (beaten or ["it is nowhere beaten in accuracy"])
+    return lines + (more_accurate or ["no other method is more accurate in any case"])
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     report = Report(__doc__, budget=8, threads=1)
     columns = {
-        "way": "",
+        "method": "",
         "ratio": ".2f",
         "kilobytes": ".0f",
-        "entry": ".0e",
-        "gradient": ".0e",
-        "failed": "",
+        "weight error": ".0e",
+        "gradient error": ".0e",
+        "failure": "",
     }
     for texts, words in SHAPES[:1] if report.quick else SHAPES:
-        for deviation in DEVIATIONS:
-            rows = measure(texts, words, deviation, report.budget)
-            title = f"{texts} x {words}, deviation {deviation}"
+        for std in STDS:
+            rows = measure(texts, words, std, report.budget)
+            title = f"{texts} x {words}, std {std}"
             report.add(title, rows, columns)
     report.finish(conclusions(report.rows))
 

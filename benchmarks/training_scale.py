@@ -1,10 +1,10 @@
-"""What does a step of the largest recipe compute, and what must processes exchange?
+"""What does a training step of the largest recipe compute and communicate?
 
-The model of the recipe yelp2014 with the paper's vocabulary, 49 600 words of width 300,
-on documents of the paper's mean length: 10 sentences of 20 words. Measured with one
-thread: documents a second of a step of training at several batch sizes, the bytes of a
-gradient (what processes exchange at each step) and of a document's ids. docs/scale.md
-calculates from these.
+The model is that of the recipe yelp2014 with the paper's vocabulary, 49,600 words of
+width 300. The documents have the paper's mean length, 10 sentences of 20 words.
+Measured on one thread are the documents per second of a training step at several batch
+sizes, the bytes of a gradient (what processes exchange in each step) and the bytes of a
+document's ids. docs/scale.md builds on these numbers.
 
     python benchmarks/training_scale.py [--json FILE] [--threads 1] [--budget 60]
                                         [--quick]
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from perron.models import Classifier, ModelConfig, build_model
 from perron.training import read_recipe, recipe_table
-from perron.training.loop import make_optimiser
+from perron.training.loop import make_optimizer
 from perron.training.recipe import TrainingSettings
 from timing import Report, interleaved_medians
 
@@ -25,12 +25,12 @@ VOCABULARY, SENTENCES, WORDS, CLASSES = 49_600, 10, 20, 5
 BATCHES = (1, 8, 64)
 
 
-def model_of_recipe() -> tuple[Classifier, TrainingSettings]:
-    """Return the model of the recipe with random weights, and its training."""
+def make_model() -> tuple[Classifier, TrainingSettings]:
+    """Return the recipe's model with random weights and its training settings."""
     recipe = read_recipe(recipe_table("yelp2014"))
     config = ModelConfig(
         settings=recipe.model,
-        vocabulary=VOCABULARY,
+        vocab_size=VOCABULARY,
         labels=tuple(str(stars + 1) for stars in range(CLASSES)),
         max_words=recipe.text.max_words,
         max_sentences=recipe.text.max_sentences,
@@ -39,31 +39,31 @@ def model_of_recipe() -> tuple[Classifier, TrainingSettings]:
     return build_model(config).train(), recipe.training
 
 
-def step(
-    model: Classifier, optimiser: torch.optim.Optimizer, documents: int
+def make_step(
+    model: Classifier, optimizer: torch.optim.Optimizer, documents: int
 ) -> Callable[[], None]:
-    """Return a step of training on this many documents."""
+    """Return a function that runs a training step on ``documents`` documents."""
     rows = documents * SENTENCES
     ids = torch.randint(VOCABULARY, (rows * WORDS,))
     inputs = {"lengths": [WORDS] * rows, "sentences": [SENTENCES] * documents}
     labels = torch.randint(CLASSES, (documents,))
 
-    def run() -> None:
+    def step() -> None:
         F.cross_entropy(model(ids, **inputs).logits, labels).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
-    return run
+    return step
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     report = Report(__doc__, budget=60, threads=1)
-    model, settings = model_of_recipe()
-    optimiser = make_optimiser(model, settings)
+    model, settings = make_model()
+    optimizer = make_optimizer(model, settings)
     batches = BATCHES[: 1 if report.quick else None]
-    ways = {str(count): step(model, optimiser, count) for count in batches}
-    seconds = interleaved_medians(ways, repeats=9, budget=report.budget)
+    calls = {str(count): make_step(model, optimizer, count) for count in batches}
+    seconds = interleaved_medians(calls, repeats=9, budget=report.budget)
     rows = [
         {
             "documents": int(count),
@@ -72,13 +72,14 @@ def main() -> None:
         }
         for count, t in seconds.items()
     ]
-    style = {"documents": "d", "milliseconds": ".0f", "documents/s": ".1f"}
-    report.add("a step of training, recipe yelp2014", rows, style)
-    weights = sum(weight.numel() for weight in model.parameters())
+    columns = {"documents": "d", "milliseconds": ".0f", "documents/s": ".1f"}
+    report.add("training step, recipe yelp2014", rows, columns)
+    parameters = sum(p.numel() for p in model.parameters())
     report.finish(
         [
-            f"{weights:,} weights: a gradient has {4 * weights / 1e6:.1f} MB",
-            f"the ids of a document have {4 * SENTENCES * (WORDS + 1)} bytes",
+            f"{parameters:,} parameters; a gradient takes "
+            f"{4 * parameters / 1e6:.1f} MB",
+            f"the ids of a document take {4 * SENTENCES * (WORDS + 1)} bytes",
         ]
     )
 

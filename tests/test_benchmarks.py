@@ -1,4 +1,4 @@
-"""The benchmarks run as they stand; what they measure is for `make bench`."""
+"""The benchmarks run. Their measurements are left to `make bench`."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[1]
 CONCLUSIONS = {
     "solver": "than batched LU up to 50 words",
     "pooling": "`CentralityPool` takes at most",
-    "length": "1024 words take",
-    "training_scale": "a gradient has",
+    "length": "1,024 words take",
+    "training_scale": "a gradient takes",
 }
 QUICK = {"training_scale"}
 
