@@ -1,6 +1,6 @@
-"""Compare CentralityClassifier with a scikit-learn baseline; search; use a pipeline.
+"""Compare CentralityClassifier with TF-IDF, tune it, and use it in a pipeline.
 
-Uses film reviews (a part of Rotten Tomatoes) and word vectors (GloVe 6B, 50
+Uses film reviews (a subset of Rotten Tomatoes) and word vectors (GloVe 6B, 50
 dimensions), both from PyPI. Takes less than a minute on two cores.
 
     python examples/scikit_learn.py
@@ -58,7 +58,7 @@ def main() -> None:
         accuracy = model.fit(texts, labels).score(test_texts, test_labels)
         print(f"{name:>40}  {100 * accuracy:.1f} %")
     print(
-        "(With a part of the data and one seed, "
+        "(With a subset of the data and one seed, "
         "differences of two or three points are noise.)\n"
     )
 
