@@ -1,1 +1,1 @@
-"""Reproductions of papers. They use Perron and are not part of the package."""
+"""Reproductions of papers, which use Perron but are not part of the package."""

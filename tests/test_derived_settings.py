@@ -20,7 +20,7 @@ class Options:
     """A component with options of every kind.
 
     Args:
-        dim: Width.
+        embed_dim: Width.
         count (int): Number of things,
             over two lines.
     """
@@ -29,7 +29,7 @@ class Options:
 
     def __init__(
         self,
-        dim: int,
+        embed_dim: int,
         count: int,
         share: Annotated[float, Field(gt=0)] = 0.5,
         kind: Literal["a", "b"] = "a",
@@ -41,7 +41,7 @@ class Options:
         device=None,
         dtype=None,
     ) -> None:
-        self.weight = torch.empty(dim, dim, device=device)
+        self.weight = torch.empty(embed_dim, embed_dim, device=device)
         if self.weight.device.type != "meta":
             raise AssertionError("memory was allocated")
         if count > 3:
@@ -79,7 +79,7 @@ class TestSettingsFrom:
             ({"count": 1, "part": {"x": "y"}}, "part"),
             ({"count": 1, "module": nn.ReLU()}, "module"),
             ({"count": 1, "given": nn.ReLU()}, "given"),
-            ({"count": 1, "dim": 3}, "dim"),
+            ({"count": 1, "embed_dim": 3}, "embed_dim"),
             ({"count": 4}, r"count.*\b3\b.*\b4\b"),
         ):
             with pytest.raises(ValidationError, match=message):
@@ -98,7 +98,7 @@ class TestSettingsFrom:
 
     def test_options_must_have_names(self):
         class Loose(Options):
-            def __init__(self, dim, **options):
+            def __init__(self, embed_dim, **options):
                 pass
 
         with pytest.raises(TypeError, match=mentions("Loose", "options")):
@@ -106,7 +106,7 @@ class TestSettingsFrom:
 
     def test_an_option_without_a_default_must_fit_a_recipe(self):
         class Modular(Options):
-            def __init__(self, dim: int, part: nn.Module) -> None:
+            def __init__(self, embed_dim: int, part: nn.Module) -> None:
                 pass
 
         with pytest.raises(TypeError, match=mentions("Modular", "part")):

@@ -210,7 +210,7 @@ def test_a_graph_record_holds_what_it_held(name):
     for graph, expected in zip(record.graphs, held, strict=True):
         assert graph.nodes == expected["nodes"]
         assert graph.weights == expected["weights"]
-        assert graph.cut == expected["cut"]
+        assert graph.truncated == expected["cut"]
         edges = [head["edges"] for head in expected["heads"]]
         assert [head.edges for head in graph.heads] == edges
     assert Explanation.from_json(record.to_json()) == record
@@ -328,9 +328,9 @@ def test_a_finished_comparison_is_not_run_again(files, command, monkeypatch):
 def test_a_comparison_with_other_settings_is_refused(files, command, monkeypatch):
     monkeypatch.chdir(files / "compare")
     options = ["--aggregators", "centrality,self-attention", "--seeds", 2]
-    options += ["--set", "training.clip=3", "--out", "runs"]
+    options += ["--set", "training.max_grad_norm=3", "--out", "runs"]
     printed = command("compare", "recipe.toml", *options, status=2)
-    assert "training.clip was 5.0, is 3.0" in printed
+    assert "training.max_grad_norm was 5.0, is 3.0" in printed
     before = traces(files / "compare" / "runs")
     command("compare", "recipe.toml", *options[:4], "--out", "runs")
     assert traces(files / "compare" / "runs") == before

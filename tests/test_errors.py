@@ -14,7 +14,7 @@ CASES = {
     "GraphCentralityPool(2)": ("axis", None, -1, -2, "attention"),
     "GraphCentralityPool(2, -1)(torch.ones(1, 1, 2), [[1.0]])": ("graph", "list"),
     "stationary(torch.rand(3, 3), norm='max')": ("norm", "'max'", '"sum"', '"l2"'),
-    "power_method(torch.rand(3, 3), gradient='exact')": (
+    "power_iteration(torch.rand(3, 3), gradient='exact')": (
         "gradient",
         "'exact'",
         "unrolled",
@@ -37,14 +37,14 @@ CASES = {
         '"tanh"',
         '"relu"',
     ),
-    "CentralityPool(4, values='edges')": ("values", "'edges'", '"states"', '"flow"'),
+    "CentralityPool(4, value='edges')": ("value", "'edges'", '"states"', '"incoming"'),
     "CentralityPool(4, norm='max')": ("norm", "'max'", '"sum"', '"l2"'),
-    "CentralityPool(4, heads=0)": ("heads", 0, 1),
-    "PowerSettings(gradient='exact')": ("gradient", "'exact'", '"reverse"'),
-    "PowerSettings(max_steps=0)": ("max_steps", 0, 1),
-    "MaxPool(0)": ("dim", 0, 1),
-    "SelfAttentionPool(4, queries=0)": ("queries", 0, 1),
-    "DynamicRoutingPool(4, capsules=0)": ("capsules", 0, 1),
+    "CentralityPool(4, num_heads=0)": ("num_heads", 0, 1),
+    "PowerIteration(gradient='exact')": ("gradient", "'exact'", '"reverse"'),
+    "PowerIteration(max_iter=0)": ("max_iter", 0, 1),
+    "MaxPool(0)": ("embed_dim", 0, 1),
+    "SelfAttentionPool(4, num_queries=0)": ("num_queries", 0, 1),
+    "DynamicRoutingPool(4, num_capsules=0)": ("num_capsules", 0, 1),
     "DynamicRoutingPool(4, capsule_dim=0)": ("capsule_dim", 0, 1),
 }
 

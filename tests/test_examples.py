@@ -82,7 +82,7 @@ def test_the_demo_compares_shows_and_saves(demo):
     assert "perron predict runs/demo" in told
     assert (folder / "runs/demo/model.safetensors").exists()
     page = (folder / "runs/demo/graph.html").read_text(encoding="utf-8")
-    assert page.count('"schema": "perron-graph-1"') == 8  # four sentences, two models
+    assert page.count('"schema": "perron-graph-3"') == 8  # four sentences, two models
 
 
 def test_other_centralities_of_the_word_graph_are_compared(demo):

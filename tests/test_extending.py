@@ -19,7 +19,7 @@ EXTENSIONS = Path(__file__).with_name("extensions")
 NORM = {"name": "norm", "temperature": 0.5}
 COSINE = {
     "name": "centrality",
-    "hidden": 4,
+    "hidden_dim": 4,
     "connectivity": {"name": "cosine", "gain": 3.0},
 }
 TEXTS = ["a fine film", "some dull day"]

@@ -7,7 +7,7 @@ import pytest
 from perron_tests.errors import mentions
 
 from perron.errors import DataError
-from perron.files import Busy, locked, make_folder, write_whole
+from perron.files import FolderLockedError, atomic_write, locked, make_folder
 
 
 def names(folder):
@@ -15,9 +15,9 @@ def names(folder):
 
 
 def test_content_is_written_and_nothing_else(tmp_path):
-    write_whole(tmp_path / "a.bin", b"\x00\xff")
+    atomic_write(tmp_path / "a.bin", b"\x00\xff")
     assert (tmp_path / "a.bin").read_bytes() == b"\x00\xff"
-    write_whole(tmp_path / "a.bin", b"")
+    atomic_write(tmp_path / "a.bin", b"")
     assert (tmp_path / "a.bin").read_bytes() == b""
     assert names(tmp_path) == ["a.bin"]
 
@@ -32,7 +32,7 @@ def test_a_failing_write_leaves_what_was_there(tmp_path, monkeypatch, failing):
 
     monkeypatch.setattr(os, failing, fail)
     with pytest.raises(DataError, match=mentions(path, "No space left")) as got:
-        write_whole(path, b"new")
+        atomic_write(path, b"new")
     assert got.value.path == path
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["a.txt"]
@@ -46,7 +46,7 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "a.txt", b"new")
+        atomic_write(tmp_path / "a.txt", b"new")
     assert (tmp_path / "a.txt").read_bytes() == b"old"
     assert names(tmp_path) == ["a.txt"]
 
@@ -58,16 +58,16 @@ def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "replace", lambda *a, **k: events.append("name") or replace(*a, **k)
     )
-    write_whole(tmp_path / "a.txt", b"new")
+    atomic_write(tmp_path / "a.txt", b"new")
     assert events == ["fsync", "name"]
 
 
 def test_a_folder_that_is_not_there_or_of_that_name_is_refused(tmp_path):
     with pytest.raises(DataError, match=mentions(tmp_path / "missing", "folder")):
-        write_whole(tmp_path / "missing" / "a.txt", b"")
+        atomic_write(tmp_path / "missing" / "a.txt", b"")
     (tmp_path / "a.txt").mkdir()
     with pytest.raises(DataError, match=mentions(tmp_path / "a.txt", "folder")):
-        write_whole(tmp_path / "a.txt", b"")
+        atomic_write(tmp_path / "a.txt", b"")
     assert names(tmp_path) == ["a.txt"]
 
 
@@ -95,7 +95,7 @@ def test_a_data_error_says_where(place, text):
 def test_a_link_stays_a_link_and_its_file_is_written(tmp_path):
     (tmp_path / "real.txt").write_bytes(b"old")
     (tmp_path / "link.txt").symlink_to("real.txt")
-    write_whole(tmp_path / "link.txt", b"new")
+    atomic_write(tmp_path / "link.txt", b"new")
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "real.txt").read_bytes() == b"new"
 
@@ -104,14 +104,14 @@ def test_what_is_private_stays_private(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     path.chmod(0o600)
-    write_whole(path, b"new")
+    atomic_write(path, b"new")
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_only_files_are_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match=mentions(tmp_path / "pipe", "file")):
-        write_whole(tmp_path / "pipe", b"new")
+        atomic_write(tmp_path / "pipe", b"new")
     assert (tmp_path / "pipe").is_fifo()
 
 
@@ -140,7 +140,10 @@ def other_process(folder):
 
 def test_one_process_at_a_time_holds_a_folder(tmp_path):
     with other_process(tmp_path) as process:
-        with pytest.raises(Busy, match="another process") as caught, locked(tmp_path):
+        with (
+            pytest.raises(FolderLockedError, match="another process") as caught,
+            locked(tmp_path),
+        ):
             pytest.fail("the lock is held twice")
         assert caught.value.path == tmp_path
         with locked(tmp_path, "of something else"):
@@ -162,14 +165,14 @@ def test_a_lock_ends_with_a_process_that_is_killed(tmp_path):
 def test_a_lock_can_be_taken_again_after_an_error(tmp_path):
     with pytest.raises(ValueError, match="inside"), locked(tmp_path):
         raise ValueError("inside")
-    with locked(tmp_path), pytest.raises(Busy), locked(tmp_path):
+    with locked(tmp_path), pytest.raises(FolderLockedError), locked(tmp_path):
         pytest.fail("the lock is held twice in one process")
 
 
 def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real", target_is_directory=True)
-    with other_process(tmp_path / "link"), pytest.raises(Busy):  # noqa: SIM117
+    with other_process(tmp_path / "link"), pytest.raises(FolderLockedError):  # noqa: SIM117
         with locked(tmp_path / "real"):
             pytest.fail("the lock is held twice")
 

@@ -17,18 +17,15 @@ from perron import migrations
 from perron.errors import DataError, PerronError
 from perron.experiments.records import read_records
 from perron.experiments.study import read_study
-from perron.migrations import (
-    VERSION,
+from perron.migration_steps import (
     Default,
     Drop,
     Kind,
     Rename,
     RenameOption,
-    current,
-    from_table,
-    migrate,
-    stamp,
+    tensor_name,
 )
+from perron.migrations import VERSION, current, from_table, migrate, stamp
 from perron.training.checkpoint import Checkpoint
 from perron.training.recipe import read_settings
 from perron.training.run import read_result
@@ -37,13 +34,57 @@ KINDS = get_args(Kind)
 
 # A table of version 1 of each kind, and the same in the newest version.
 MODEL = {"settings": {"kind": "text", "aggregator": {"name": "max"}}, "vocabulary": 9}
+NEW_MODEL = {"settings": MODEL["settings"], "vocab_size": 9}
 VERSION_1 = {
-    "model": ({"format": "perron-1", "model": MODEL}, {"model": MODEL}),
+    "model": ({"format": "perron-1", "model": MODEL}, {"model": NEW_MODEL}),
     "settings": (
-        {"data": {"format": "csv"}},
-        {"data": {"format": "csv", "stratify": False}},
+        {
+            "data": {"format": "csv", "tokenised": True},
+            "model": {
+                "embedding": {"dim": 5},
+                "aggregator": {
+                    "name": "centrality",
+                    "values": "flow",
+                    "solver": {"max_steps": 9},
+                    "connectivity": {"name": "bilinear", "heads": 2},
+                },
+                "sentence_encoder": {"name": "bilstm", "layers": 2},
+            },
+        },
+        {
+            "data": {"format": "csv", "pretokenized": True, "stratify": False},
+            "model": {
+                "embedding": {"embedding_dim": 5},
+                "aggregator": {
+                    "name": "centrality",
+                    "value": "incoming",
+                    "solver": {"max_iter": 9},
+                    "connectivity": {"name": "bilinear", "num_heads": 2},
+                },
+                "sentence_encoder": {"name": "bilstm", "num_layers": 2},
+            },
+        },
     ),
-    "study": ({"title": "two poolings"}, {"title": "two poolings"}),
+    "study": (
+        {
+            "title": "two poolings",
+            "set": ["training.batch_size_low=8", "training.seed=1"],
+            "grid": [["model.encoder.hidden=9"], []],
+            "variants": {
+                "a": {"set": ['model.aggregator={name="centrality", heads=2}']},
+                "b": {},
+            },
+        },
+        {
+            "title": "two poolings",
+            "set": ["training.min_batch_size=8", "training.seed=1"],
+            "grid": [["model.encoder.hidden_dim=9"], []],
+            "variants": {
+                "a": {"set": ['model.aggregator={name="centrality", num_heads=2}']},
+                "b": {},
+            },
+        },
+    ),
     "checkpoint": (
         {"standing": {"epoch": 1, "seen": 8}, "metrics_bytes": 3, "fingerprint": "f"},
         {"state": {"epoch": 1, "examples": 8}, "metrics_bytes": 3, "fingerprint": "f"},
@@ -57,11 +98,21 @@ VERSION_1 = {
         {"seed": 1, "dev": {"accuracy": 0.9}, "test": None, "majority_share": 0.5},
     ),
     "record": (
-        {"command": "perron train", "dev": 0.9, "test": 0.8},
         {
-            "command": "perron train",
+            "command": "perron train sst2 --set training.l2=0.1 --set "
+            "model.aggregator.values=flow --set 'vectors=[\"a b\"]'",
+            "dev": 0.9,
+            "test": 0.8,
+            "right": "f0",
+            "tests": 4,
+        },
+        {
+            "command": "perron train sst2 --set training.weight_decay=0.1 --set "
+            "model.aggregator.value=incoming --set 'vectors=[\"a b\"]'",
             "dev": {"accuracy": 0.9},
             "test": {"accuracy": 0.8},
+            "correct": "f0",
+            "test_size": 4,
         },
     ),
     "pickle": (
@@ -75,7 +126,7 @@ VERSION_1 = {
             },
         },
         {
-            "heads": 2,
+            "num_heads": 2,
             "pipeline_": {
                 "name": "model",
                 "files": {
@@ -92,12 +143,30 @@ VERSION_1 = {
     "sentence_transformers": (
         {"dim": 4, "include_prompt": False, "hidden": 3},
         {
-            "dim": 4,
+            "embed_dim": 4,
             "include_prompt": False,
-            "aggregator": {"name": "centrality", "hidden": 3},
+            "aggregator": {"name": "centrality", "hidden_dim": 3},
         },
     ),
-    "graph": ({"schema": "perron-graph-1", "text": "a"}, {"text": "a"}),
+    "graph": (
+        {
+            "schema": "perron-graph-1",
+            "words": [{"places": [[0, 1]], "cut": True, "heads": []}],
+            "sentences": {
+                "places": [],
+                "cut": False,
+                "heads": [{"solver": {"steps": 3}}],
+            },
+        },
+        {
+            "words": [{"spans": [[0, 1]], "truncated": True, "heads": []}],
+            "sentences": {
+                "spans": [],
+                "truncated": False,
+                "heads": [{"solver": {"iterations": 3}}],
+            },
+        },
+    ),
 }
 
 
@@ -178,19 +247,38 @@ class TestFromTable:
         assert from_table(Point, "metrics", {"x": 3, "tags": ["a"]}).tags == ["a"]
 
     @pytest.mark.parametrize(
-        ("table", "key"), [({"x": 1, "colour": 2}, "colour"), ({"y": 1}, "x")]
+        ("table", "key"), [({"x": 1, "color": 2}, "color"), ({"y": 1}, "x")]
     )
     def test_keys_that_are_unknown_or_missing_are_named(self, table, key):
         with pytest.raises(DataError, match=mentions("file", f"{key}: ")):
             from_table(Point, "metrics", stamp("metrics", table), "file")
 
     def test_older_versions_are_migrated_first(self, monkeypatch):
-        changes = (Rename("left", "x"), Drop("colour"))
+        changes = (Rename("left", "x"), Drop("color"))
         monkeypatch.setattr(migrations, "STEPS", {1: {"metrics": changes}})
-        table = {"left": 3, "colour": "red"}
+        table = {"left": 3, "color": "red"}
         assert from_table(Point, "metrics", table) == Point(3)
-        with pytest.raises(DataError, match=mentions("colour")):
+        with pytest.raises(DataError, match=mentions("color")):
             from_table(Point, "metrics", stamp("metrics", table))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("encoder.onward.0.bias_hh_l0", "encoder.forward_layers.0.bias_hh_l0"),
+        (
+            "model.sentence_encoder.homeward.1.x",
+            "model.sentence_encoder.backward_layers.1.x",
+        ),
+        ("encoder.enter.weight", "encoder.input_projection.weight"),
+        ("optimiser.0.exp_avg", "optimizer.0.exp_avg"),
+        ("chance.0", "rng.0"),
+        ("encoder.model.encoder.layer.0.x", "encoder.model.encoder.layer.0.x"),
+    ],
+)
+def test_a_tensor_has_its_current_name(old, new):
+    assert tensor_name(old) == new
+    assert tensor_name(new) == new
 
 
 class TestSteps:
@@ -208,17 +296,17 @@ class TestSteps:
         return add
 
     def test_an_option_is_renamed(self, steps):
-        steps("settings", Rename("training.l2", "training.weight_decay"))
-        table = {"training": {"l2": 0.1, "seed": 2}}
-        want = {"training": {"weight_decay": 0.1, "seed": 2}}
+        steps("settings", Rename("training.old", "training.new"))
+        table = {"training": {"old": 0.1, "seed": 2}}
+        want = {"training": {"new": 0.1, "seed": 2}}
         assert migrate("settings", stamp("settings", want)) == want
-        for version in (1, 2):
+        for version in (1, 2, 3):
             assert migrate("settings", {VERSION: version, **table}) == want
 
     def test_an_old_name_is_an_unknown_key_in_the_newest_version(self, steps):
-        steps("settings", Rename("training.l2", "training.weight_decay"))
-        table = stamp("settings", {"training": {"l2": 0.1}})
-        assert migrate("settings", table) == {"training": {"l2": 0.1}}
+        steps("settings", Rename("training.old", "training.new"))
+        table = stamp("settings", {"training": {"old": 0.1}})
+        assert migrate("settings", table) == {"training": {"old": 0.1}}
 
     def test_a_value_moves_to_another_table(self, steps):
         steps("settings", Rename("text.max_words", "model.max_tokens"))
@@ -228,12 +316,12 @@ class TestSteps:
         }
 
     def test_what_is_not_there_is_not_renamed(self, steps):
-        steps("settings", Rename("training.l2", "training.weight_decay"))
-        assert migrate("settings", {"model": {"l2": 1}}) == {"model": {"l2": 1}}
+        steps("settings", Rename("training.old", "training.new"))
+        assert migrate("settings", {"model": {"old": 1}}) == {"model": {"old": 1}}
 
     def test_a_key_is_dropped(self, steps):
-        steps("settings", Drop("training.clip"), Drop("vectors"), Drop("no.where"))
-        table = {"training": {"clip": 5, "seed": 0}, "vectors": []}
+        steps("settings", Drop("training.gone"), Drop("vectors"), Drop("no.where"))
+        table = {"training": {"gone": 5, "seed": 0}, "vectors": []}
         assert migrate("settings", table) == {"training": {"seed": 0}}
 
     def test_what_older_versions_did_is_set(self, steps):
@@ -245,27 +333,28 @@ class TestSteps:
     def test_steps_are_taken_one_after_the_other(self, steps):
         steps("settings", Rename("a", "b"))
         steps("settings", Rename("b", "c"))
-        assert current("settings") == 4
-        assert migrate("settings", {VERSION: 2, "a": 1}) == {"c": 1}
-        assert migrate("settings", {VERSION: 3, "a": 1}) == {"a": 1}
+        newest = current("settings")
+        assert migrate("settings", {VERSION: newest - 2, "a": 1}) == {"c": 1}
+        assert migrate("settings", {VERSION: newest - 1, "a": 1}) == {"a": 1}
 
     def test_only_kinds_that_change_get_a_new_version(self, steps):
         before = {kind: current(kind) for kind in KINDS}
+        newest = max(before.values())
         steps("metrics", Rename("a", "b"))
         steps("settings", Rename("a", "b"))
         after = {kind: current(kind) for kind in KINDS}
-        assert after == before | {"metrics": 3, "settings": 4}
-        assert migrate("settings", {VERSION: 3, "a": 1}) == {"b": 1}
+        assert after == before | {"metrics": newest + 1, "settings": newest + 2}
+        assert migrate("settings", {VERSION: newest + 1, "a": 1}) == {"b": 1}
 
     @pytest.mark.parametrize("place", ["aggregator", "sentence_aggregator"])
     @pytest.mark.parametrize(("new", "want"), [("units", {"units": 3}), (None, {})])
     def test_an_option_of_a_component_is_renamed_everywhere(
         self, place, new, want, steps
     ):
-        steps("model settings", RenameOption("aggregator", "centrality", "hidden", new))
+        steps("model settings", RenameOption("aggregator", "centrality", "size", new))
         settings = {
-            place: {"name": "centrality", "hidden": 3},
-            "encoder": {"name": "centrality", "hidden": 3},
+            place: {"name": "centrality", "size": 3},
+            "encoder": {"name": "centrality", "size": 3},
         }
         wanted = {**settings, place: {"name": "centrality", **want}}
         model = {"format": "perron-1", "model": {"settings": settings}}
@@ -273,12 +362,12 @@ class TestSteps:
         assert migrate("settings", {"model": settings}) == {"model": wanted}
         assert migrate("pickle", settings) == wanted
         assert migrate("transformers", settings) == wanted
-        flat = migrate("sentence_transformers", {"dim": 4, "hidden": 3})
-        assert flat == {"dim": 4, "aggregator": {"name": "centrality", **want}}
+        flat = migrate("sentence_transformers", {"dim": 4, "size": 3})
+        assert flat == {"embed_dim": 4, "aggregator": {"name": "centrality", **want}}
 
-    @pytest.mark.parametrize("given", ["centrality", {"name": "max", "hidden": 3}])
+    @pytest.mark.parametrize("given", ["centrality", {"name": "max", "size": 3}])
     def test_other_components_are_left_alone(self, given, steps):
-        steps("model settings", RenameOption("aggregator", "centrality", "hidden", "u"))
+        steps("model settings", RenameOption("aggregator", "centrality", "size", "u"))
         table = {"model": {"aggregator": given}}
         assert migrate("settings", table) == table
 
@@ -355,12 +444,12 @@ class TestReaders:
         read(tmp_path, {})
 
     def test_an_unknown_key_is_named(self, read, tmp_path):
-        with pytest.raises(PerronError, match=mentions(tmp_path, "colour")):
-            read(tmp_path, {"colour": "red"})
+        with pytest.raises(PerronError, match=mentions(tmp_path, "color")):
+            read(tmp_path, {"color": "red"})
 
 
 def test_a_key_that_no_version_had_is_named_in_version_1_too(tmp_path):
     content = (OLD / "finished/run/settings.toml").read_text()
-    (tmp_path / "settings.toml").write_text('colour = "red"\n' + content)
-    with pytest.raises(PerronError, match=mentions(tmp_path, "colour")):
+    (tmp_path / "settings.toml").write_text('color = "red"\n' + content)
+    with pytest.raises(PerronError, match=mentions(tmp_path, "color")):
         read_settings(tmp_path)

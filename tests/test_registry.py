@@ -34,22 +34,22 @@ class SharpPool(Aggregator):
 
     recipe_name = "sharp"
 
-    def __init__(self, dim: int, temperature: float = 1.0) -> None:
+    def __init__(self, embed_dim: int, temperature: float = 1.0) -> None:
         """Set up the score.
 
         Args:
-            dim: Width of the states.
+            embed_dim: Width of the states.
             temperature: Divisor of the scores.
         """
-        super().__init__(dim)
+        super().__init__(embed_dim)
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, got {temperature}.")
         self.temperature = temperature
-        self.score = nn.Linear(dim, 1)
+        self.score = nn.Linear(embed_dim, 1)
 
-    def aggregate(self, words, need_edges):
-        scores = project(self.score, words.states) / self.temperature
-        return weighted_sum(words.softmax(scores), words)
+    def aggregate(self, tokens, need_edges):
+        scores = project(self.score, tokens.states) / self.temperature
+        return weighted_sum(tokens.softmax(scores), tokens)
 
 
 class CosineConnectivity(Connectivity):
@@ -57,15 +57,15 @@ class CosineConnectivity(Connectivity):
 
     recipe_name = "cosine"
 
-    def __init__(self, dim: int, heads: int = 1, scale: float = 1.0) -> None:
+    def __init__(self, embed_dim: int, num_heads: int = 1, scale: float = 1.0) -> None:
         super().__init__()
-        self.heads = heads
+        self.num_heads = num_heads
         self.scale = scale
 
-    def forward(self, words):
-        states = words.padded(nn.functional.normalize(words.states, dim=-1))
+    def forward(self, tokens):
+        states = tokens.to_padded(nn.functional.normalize(tokens.states, dim=-1))
         scores = self.scale * states @ states.mT
-        return scores.unsqueeze(1).expand(-1, self.heads, -1, -1)
+        return scores.unsqueeze(1).expand(-1, self.num_heads, -1, -1)
 '''
 
 
@@ -89,13 +89,13 @@ def plugin(tmp_path_factory):
 def small(aggregator, **settings):
     return ModelConfig(
         settings={
-            "embedding": {"dim": 6},
+            "embedding": {"embedding_dim": 6},
             "encoder": "none",
             "aggregator": aggregator,
-            "head": {"hidden": 4},
+            "head": {"hidden_dim": 4},
             **settings,
         },
-        vocabulary=9,
+        vocab_size=9,
         labels=LABELS,
     )
 
@@ -114,7 +114,12 @@ def in_new_process(code, folder, **environment):
 OWN = [
     {"name": "sharp", "temperature": 0.5},
     {"name": "centrality", "connectivity": {"name": "cosine", "scale": 3.0}},
-    {"name": "centrality", "connectivity": "cosine", "heads": 2, "reach": 2},
+    {
+        "name": "centrality",
+        "connectivity": "cosine",
+        "num_heads": 2,
+        "max_relative_distance": 2,
+    },
 ]
 
 
@@ -169,9 +174,7 @@ class TestPlugins:
         (package / "entry_points.txt").write_text(
             "[perron.plugins]\nsharp = sharp_plugin\n"
         )
-        code = (
-            "from perron.pooling import AGGREGATORS; print(AGGREGATORS['sharp'](4).dim)"
-        )
+        code = "from perron.pooling import AGGREGATORS; print(AGGREGATORS['sharp'](4).embed_dim)"
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         out, error = in_new_process(code, "/", PYTHONPATH=path, PERRON_PLUGINS="")
         assert out == "4", error
@@ -273,9 +276,11 @@ class Scores(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(heads))
 
-    def forward(self, words):
-        states = words.padded(words.states)
-        keys = [words.padded(project(layer, words.states)) for layer in self.layers]
+    def forward(self, tokens):
+        states = tokens.to_padded(tokens.states)
+        keys = [
+            tokens.to_padded(project(layer, tokens.states)) for layer in self.layers
+        ]
         return torch.stack(keys, 1) @ states.mT.unsqueeze(1)
 
 
@@ -283,7 +288,7 @@ class TestConnectivities:
     def test_any_module_that_scores_pairs_is_a_connectivity(self):
         states = torch.randn(2, 5, 4)
         mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-        pool = CentralityPool(4, heads=2, connectivity=Scores(2))
+        pool = CentralityPool(4, num_heads=2, connectivity=Scores(2))
         pooled = pool(states, mask, need_edges=True)
         layer = pool.connectivity.layers[0]
         edges = (layer(states[0]) @ states[0].mT).softmax(0)
@@ -295,36 +300,40 @@ class TestConnectivities:
         assert not torch.equal(before, layer.weight)
 
     def test_scores_of_the_wrong_shape_are_refused(self):
-        pool = CentralityPool(4, heads=3, connectivity=Scores(2))
+        pool = CentralityPool(4, num_heads=3, connectivity=Scores(2))
         with pytest.raises(ValueError, match=mentions("(1, 3, 5, 5)", "(1, 2, 5, 5)")):
             pool(torch.randn(1, 5, 4))
 
     def test_options_without_effect_are_refused(self):
-        parts = ("source_scale", "2.0", "'Scores'")
+        parts = ("source_init_gain", "2.0", "'Scores'")
         with pytest.raises(ValueError, match=mentions(*parts)):
-            CentralityPool(4, connectivity=Scores(1), source_scale=2.0)
+            CentralityPool(4, connectivity=Scores(1), source_init_gain=2.0)
 
     def test_heads_must_be_those_of_the_connectivity(self, plugin):
         class OneHead(Connectivity):
             recipe_name = "one-head"
 
-            def __init__(self, dim: int) -> None:
+            def __init__(self, embed_dim: int) -> None:
                 super().__init__()
 
-            def forward(self, words):
+            def forward(self, tokens):
                 raise NotImplementedError
 
         try:
-            with pytest.raises(ValueError, match=mentions("heads", 1, 2, "'one-head'")):
-                CentralityPool(4, heads=2, connectivity="one-head")
+            with pytest.raises(
+                ValueError, match=mentions("num_heads", 1, 2, "'one-head'")
+            ):
+                CentralityPool(4, num_heads=2, connectivity="one-head")
         finally:
             CONNECTIVITIES.unregister("one-head")
-        cosine = CONNECTIVITIES["cosine"](4, heads=3)
-        with pytest.raises(ValueError, match=mentions("heads", 3, 2)):
-            CentralityPool(4, heads=2, connectivity=cosine)
+        cosine = CONNECTIVITIES["cosine"](4, num_heads=3)
+        with pytest.raises(ValueError, match=mentions("num_heads", 3, 2)):
+            CentralityPool(4, num_heads=2, connectivity=cosine)
 
     def test_one_without_a_dtype_argument_gets_it_all_the_same(self, plugin):
-        pool = CentralityPool(4, connectivity="cosine", values="flow", dtype=torch.half)
+        pool = CentralityPool(
+            4, connectivity="cosine", value="incoming", dtype=torch.half
+        )
         assert {p.dtype for p in pool.parameters()} == {torch.half}
 
 
@@ -333,8 +342,8 @@ class TestAggregators:
         class Wrong(Aggregator):
             has_weights = False
 
-            def aggregate(self, words, need_edges):
-                return weighted_sum(words.mean_weights(), words)
+            def aggregate(self, tokens, need_edges):
+                return weighted_sum(tokens.mean_weights(), tokens)
 
         with pytest.raises(TypeError, match=mentions("Wrong", "has_weights")):
             Wrong()(torch.randn(1, 2, 3))
@@ -345,7 +354,7 @@ class TestAggregators:
                 super().__init__(4)
                 self.query = nn.Parameter(torch.zeros(4))
 
-            def aggregate(self, words, need_edges):
+            def aggregate(self, tokens, need_edges):
                 raise NotImplementedError
 
         with pytest.raises(TypeError, match=mentions("Own", "reset_parameters")):

@@ -1,1 +1,1 @@
-"""Gong et al. (2019): every table and figure, with our numbers next to theirs."""
+"""Reproduction of every table and figure of Gong et al. (2019)."""

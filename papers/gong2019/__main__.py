@@ -1,4 +1,4 @@
-"""``python -m papers.gong2019 TARGET``, from the root of a checkout."""
+"""Entry point of ``python -m papers.gong2019``, run from the root of a checkout."""
 
 from perron.cli import launch
 

@@ -1,10 +1,10 @@
-"""Tables 3 and 4: accuracies, the paper's beside ours."""
+"""Tables 3 and 4: accuracies of the paper and of our runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from papers.gong2019.paper import ACCURACIES, CITED
-from papers.gong2019.work import COMMAND, Piece, Work
+from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.experiments import Study
 from perron.experiments.records import Record
 from perron.experiments.report import (
@@ -12,7 +12,7 @@ from perron.experiments.report import (
     csv_rows,
     markdown,
     spread_text,
-    summarise,
+    summarize,
 )
 from perron.files import markdown_table
 
@@ -24,107 +24,110 @@ ENTAILMENT = ("snli", "sick")
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found by one study.
+class StudyResult:
+    """Results of one study.
 
     Attributes:
-        study: what was asked.
-        lines: by variant; without those whose runs are not there.
-        records: of all runs.
-        missing: what is missing to run it, and how to get it.
-        table: of its lines, as Markdown.
+        study: The study.
+        summary: Summary of each variant that has been run.
+        records: Records of all runs.
+        missing: How to get the missing data, or None.
+        table: Summary table, as Markdown.
     """
 
     study: Study
-    lines: dict[str, SummaryRow] = field(default_factory=dict)
+    summary: dict[str, SummaryRow] = field(default_factory=dict)
     records: Sequence[Record] = ()
     missing: str | None = None
     table: str = ""
 
 
-def table3(work: Work) -> Piece:
-    """Accuracies on reviews, of sentences and of documents."""
-    return _accuracies(work, "table3", "Table 3: reviews", CLASSIFICATION)
+def table3(workspace: Workspace) -> Artifact:
+    """Compare accuracies on reviews, both sentences and documents."""
+    return _accuracy_table(workspace, "table3", "Table 3: reviews", CLASSIFICATION)
 
 
-def table4(work: Work) -> Piece:
-    """Accuracies on pairs of sentences."""
-    return _accuracies(work, "table4", "Table 4: entailment", ENTAILMENT)
+def table4(workspace: Workspace) -> Artifact:
+    """Compare accuracies on sentence pairs."""
+    return _accuracy_table(workspace, "table4", "Table 4: entailment", ENTAILMENT)
 
 
-def _accuracies(work: Work, name: str, title: str, studies: Sequence[str]) -> Piece:
-    found = {study: _found(work, study) for study in studies}
-    of_paper = {study for told in ACCURACIES.values() for study in told}
+def _accuracy_table(
+    workspace: Workspace, name: str, title: str, studies: Sequence[str]
+) -> Artifact:
+    results = {study: _study_result(workspace, study) for study in studies}
+    in_paper = {study for accuracies in ACCURACIES.values() for study in accuracies}
     header = ["pooling"]
-    for study, of in found.items():
-        if study in of_paper:
-            header.append(f"{of.study.title}, paper")
-        header.append(f"{of.study.title}, ours")
+    for study, result in results.items():
+        if study in in_paper:
+            header.append(f"{result.study.title}, paper")
+        header.append(f"{result.study.title}, ours")
     rows = []
-    for row, told in (ACCURACIES | CITED).items():
+    for row, accuracies in (ACCURACIES | CITED).items():
         is_cited = row in CITED
-        if is_cited and not told.keys() & found.keys():
+        if is_cited and not accuracies.keys() & results.keys():
             continue
         cells = [f"{row} (cited)" if is_cited else row]
-        for study, of in found.items():
-            if study in of_paper:
-                cells.append(_number(told.get(study)))
-            cells.append("" if is_cited else _ours(of, row))
+        for study, result in results.items():
+            if study in in_paper:
+                cells.append(_paper_cell(accuracies.get(study)))
+            cells.append("" if is_cited else _our_cell(result, row))
         rows.append(cells)
     text = "\n\n".join(
         [
             markdown_table(header, rows),
-            "Test accuracy in per cent; ours: mean ± standard deviation over seeds, "
-            "and how many. What has no column of the paper is not in it; phrases are "
-            "those of SST's trees. What the paper cites is not run, but for the CNN. "
-            "The command, seed, commit and data fingerprint of every run are in "
-            f"{name}-runs.csv.",
-            *_details(name, found),
+            "Test accuracy in %. Ours is the mean ± standard deviation over seeds, "
+            "with the number of seeds in parentheses. Datasets without a paper column "
+            "are not in the paper. The phrases are those of SST's trees. We did not "
+            "run the systems that the paper cites, except the CNN. The command, seed, "
+            f"commit and data fingerprint of every run are in {name}-runs.csv.",
+            *_details(name, results),
         ]
     )
-    columns, *runs = csv_rows([run for of in found.values() for run in of.records])
-    origins = [study for study, of in found.items() for _ in of.records]
+    records = [record for result in results.values() for record in result.records]
+    columns, *runs = csv_rows(records)
+    origins = [study for study, result in results.items() for _ in result.records]
     runs = [[study, *run] for study, run in zip(origins, runs, strict=True)]
     more = {f"{name}-runs.csv": [["study", *columns], *runs]}
-    return Piece(name, title, text + "\n", [header, *rows], more=more)
+    return Artifact(name, title, text + "\n", [header, *rows], more=more)
 
 
-def _found(work: Work, name: str) -> Found:
-    study = work.study(name)
-    missing = work.missing(name)
-    records = work.records(name)
-    lines = summarise(study, records)
-    by_variant = {line.variant: line for line in lines}
-    table = markdown(study, lines) if lines else ""
-    return Found(study, by_variant, records, missing, table)
+def _study_result(workspace: Workspace, name: str) -> StudyResult:
+    study = workspace.study(name)
+    missing = workspace.missing(name)
+    records = workspace.records(name)
+    rows = summarize(study, records)
+    table = markdown(study, rows) if rows else ""
+    summary = {row.variant: row for row in rows}
+    return StudyResult(study, summary, records, missing, table)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _paper_cell(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.1f}"
 
 
-def _ours(found: Found, row: str) -> str:
-    line = found.lines.get(row)
-    if line is not None:
-        told = spread_text("accuracy", line.test.get("accuracy"))
-        return f"{told} ({line.seeds})"
-    if row not in found.study.variants:
+def _our_cell(result: StudyResult, variant: str) -> str:
+    row = result.summary.get(variant)
+    if row is not None:
+        accuracy = spread_text("accuracy", row.test.get("accuracy"))
+        return f"{accuracy} ({row.seeds})"
+    if variant not in result.study.variants:
         return "-"
-    return "missing" if found.missing else "not run"
+    return "missing" if result.missing else "not run"
 
 
-def _details(name: str, found: Mapping[str, Found]) -> list[str]:
-    """Return a section for each study: its table, or what is missing."""
-    then = f"`{COMMAND} {name}`"
+def _details(name: str, results: Mapping[str, StudyResult]) -> list[str]:
+    """Return a section for each study with its table, or how to get its data."""
+    command = f"`{COMMAND} {name}`"
     sections = []
-    for study, of in found.items():
-        body = [f"### {of.study.title}"]
-        if of.table:
-            body += [f"The study `{study}`:", of.table]
-        if of.missing:
-            what = "To run more" if of.table else "Missing"
-            body.append(f"{what}: {of.missing}. Then: {then}")
-        elif not of.table:
-            body.append(f"Not run yet: {then}")
+    for study, result in results.items():
+        body = [f"### {result.study.title}"]
+        if result.table:
+            body += [f"Study `{study}`:", result.table]
+        if result.missing:
+            label = "For more runs" if result.table else "Missing"
+            body.append(f"{label}: {result.missing}. Then run {command}.")
+        elif not result.table:
+            body.append(f"Not run yet. Run {command}.")
         sections.append("\n\n".join(body))
     return sections

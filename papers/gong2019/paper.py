@@ -1,7 +1,7 @@
-"""What the paper says: sizes, settings and accuracies.
+"""Dataset sizes, settings and accuracies published in the paper.
 
 Gong, Yan, Zheng, Guo, Qiu and Huang, "Text Information Aggregation with Centrality
-Attention" (2019). Accuracies in per cent; None where it says nothing.
+Attention" (2019). Accuracies are in percent.
 """
 
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PaperData:
-    """A dataset of Table 1, and its settings in Table 2.
+    """A dataset of the paper's Table 1 with its settings in Table 2.
 
     Attributes:
-        title: its name.
-        sizes: rows to train on, to choose by and to test on.
-        classes: how many.
-        mean_length: words of a text.
-        vocabulary: words.
-        hidden: units of the connectivity network.
-        l2: regularisation.
-        learning_rate: at the beginning.
-        decay: of the learning rate, and after how many steps each time.
-        batch_size: at the beginning, and its low bound.
-        dropout: on embeddings and in the head.
+        title: Name of the dataset.
+        sizes: Numbers of training, dev and test rows.
+        classes: Number of classes.
+        mean_length: Mean number of words per text.
+        vocabulary: Number of distinct words.
+        hidden_dim: Units of the connectivity network.
+        l2: L2 penalty.
+        learning_rate: Initial learning rate.
+        decay: Decay factor of the learning rate, and the steps between decays.
+        batch_size: Initial batch size, and the minimum batch size.
+        dropout: Dropout of the embeddings and in the head.
     """
 
     title: str
@@ -30,7 +30,7 @@ class PaperData:
     classes: int
     mean_length: int
     vocabulary: int
-    hidden: int
+    hidden_dim: int
     l2: float
     learning_rate: float
     decay: tuple[float, int]
@@ -80,7 +80,7 @@ DATASETS = {
     ),
     "sst1": PaperData(
         "SST-1",
-        (8_544, 1_101, 2_210),  # it prints 2201, but the owners' file has 2210
+        (8_544, 1_101, 2_210),  # the paper prints 2201, but the published file has 2210
         5,
         18,
         16_300,
@@ -106,7 +106,7 @@ DATASETS = {
     ),
     "snli": PaperData(
         "SNLI",
-        (549_367, 9_842, 9_824),  # it prints 549k, 9.8k and 9.8k
+        (549_367, 9_842, 9_824),  # the paper prints 549k, 9.8k and 9.8k
         3,
         11,
         36_000,
@@ -119,7 +119,7 @@ DATASETS = {
     ),
 }
 
-# Rows of Tables 3 and 4 that a study has a variant for.
+# Rows of Tables 3 and 4 that the studies have variants for.
 ACCURACIES: dict[str, dict[str, float]] = {
     "max": {
         "yelp2013": 61.1,
@@ -171,7 +171,7 @@ ACCURACIES: dict[str, dict[str, float]] = {
     },
 }
 
-# Systems that the paper cites, and we do not run.
+# Systems that the paper cites and we do not run.
 CITED: dict[str, dict[str, float]] = {
     "RNTN+Recurrent": {"yelp2013": 57.4, "yelp2014": 58.2, "imdb": 40.0},
     "Paragraph-Vec": {"sst1": 48.7, "sst2": 87.8},
@@ -185,6 +185,6 @@ CITED: dict[str, dict[str, float]] = {
     "Cached LSTM": {"yelp2013": 59.4, "yelp2014": 59.2, "imdb": 42.1},
 }
 
-TIME_RATIO = 5.0  # training on Yelp-2014, to attentive pooling
-EPSILON = 1e-10  # of the power method
-MOST_STEPS = 200
+TIME_RATIO = 5.0  # training time on Yelp-2014, relative to attentive pooling
+EPSILON = 1e-10  # tolerance of power iteration
+MAX_ITERATIONS = 200

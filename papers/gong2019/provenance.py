@@ -1,10 +1,10 @@
-"""Where the numbers of a figure come from, and what is said if they cannot be had."""
+"""Trained models behind the figures, and placeholders for missing ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from papers.gong2019.work import COMMAND, Piece, Work
+from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.experiments.records import RECORD, Record, read_records, source_version
 from perron.experiments.study import Trial
 from perron.pipeline import Pipeline
@@ -13,14 +13,14 @@ VARIANT = "centrality"
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained centrality model and how it came about.
+class TrainedModel:
+    """A trained centrality model and the run that trained it.
 
     Attributes:
-        pipeline: the model.
-        trial: the run that trained it.
-        record: of that run.
-        folder: of that run.
+        pipeline: Trained model.
+        trial: Settings of the run.
+        record: Record of the run.
+        folder: Folder of the run.
     """
 
     pipeline: Pipeline
@@ -29,37 +29,42 @@ class Trained:
     folder: Path
 
 
-def find_trained(work: Work, name: str) -> Trained | str:
-    """Return a study's centrality model, trained now if need be; or what is missing.
+def find_or_train(workspace: Workspace, name: str) -> TrainedModel | str:
+    """Return a study's centrality model, training it if necessary.
+
+    If that is not possible, return what is missing and how to get it.
 
     Args:
-        work: where everything is.
-        name: of the study.
+        workspace: Data, options and results.
+        name: Name of the study.
     """
-    if not _is_trained(work, name):
-        if reason := work.missing(name):
+    if not _is_trained(workspace, name):
+        if reason := workspace.missing(name):
             return reason
-        if work.only_done:
-            return f"{name}: no {VARIANT} model is trained yet, and none is to be"
-    pipeline, trial, record = work.model(name, VARIANT)
-    folder = work.out / "runs" / name / trial.folder
-    return Trained(pipeline, trial, record, folder)
+        if workspace.only_done:
+            return (
+                f"a trained {VARIANT} model of {name}; leave out --only-done to train "
+                "it"
+            )
+    pipeline, trial, record = workspace.model(name, VARIANT)
+    folder = workspace.out / "runs" / name / trial.folder
+    return TrainedModel(pipeline, trial, record, folder)
 
 
-def _is_trained(work: Work, name: str) -> bool:
-    trial = work.trial(name, VARIANT)
-    records = read_records(work.out / "runs" / name / trial.folder / RECORD)
+def _is_trained(workspace: Workspace, name: str) -> bool:
+    trial = workspace.trial(name, VARIANT)
+    records = read_records(workspace.out / "runs" / name / trial.folder / RECORD)
     return any(record.command == trial.command for record in records)
 
 
-def origin(trained: Trained) -> str:
-    """Return, as Markdown, all that is needed to get the model again."""
+def origin(trained: TrainedModel) -> str:
+    """Return Markdown with everything needed to reproduce the model."""
     record = trained.record
     return (
-        f"The model was trained by\n\n```sh\n{trained.trial.command}\n```\n\n"
-        f"with seed {record.seed}, commit {record.commit} and data of fingerprint "
-        f"{record.data}; {_accuracy(record)}. This was made from it with commit "
-        f"{source_version()}."
+        f"The model was trained with\n\n```sh\n{trained.trial.command}\n```\n\n"
+        f"(seed {record.seed}, commit {record.commit}, data fingerprint {record.data})."
+        f" Its accuracy is {_accuracy(record)}. The results above were computed from "
+        f"it at commit {source_version()}."
     )
 
 
@@ -70,17 +75,19 @@ def _accuracy(record: Record) -> str:
         for part, metrics in parts.items()
         if metrics is not None
     ]
-    return f"its accuracy is {', '.join(accuracies)}"
+    return " and ".join(accuracies)
 
 
-def missing_piece(name: str, title: str, reason: str, columns: Sequence[str]) -> Piece:
-    """Return what stands in the place of a piece that cannot be made.
+def missing_artifact(
+    name: str, title: str, reason: str, columns: Sequence[str]
+) -> Artifact:
+    """Return a placeholder for an artifact that cannot be produced.
 
     Args:
-        name: of the piece.
-        title: of the piece.
-        reason: what is missing and how to get it.
-        columns: of the CSV file.
+        name: Name of the artifact.
+        title: Title of the artifact.
+        reason: What is missing and how to get it.
+        columns: Columns of the CSV file.
     """
-    text = f"Missing: {reason}. Then: `{COMMAND} {name}`\n"
-    return Piece(name, title, text, [list(columns)], is_missing=True)
+    text = f"Missing: {reason}. Then run `{COMMAND} {name}`.\n"
+    return Artifact(name, title, text, [list(columns)], is_missing=True)

@@ -1,4 +1,4 @@
-"""The command that makes the tables and figures of the paper."""
+"""Command line that reproduces the tables and figures of the paper."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from papers.gong2019.convergence import convergence
 from papers.gong2019.data_tables import table1, table2
 from papers.gong2019.figures import figure1, graph
 from papers.gong2019.timing import timing
-from papers.gong2019.work import COMMAND, Piece, Work
+from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.cli import options
 from perron.cli.app import run_app
 from perron.cli.console import results, say
@@ -20,7 +20,7 @@ from perron.cli.study import share_work, tell_trial, vector_overrides
 from perron.errors import SettingsError
 from perron.files import make_folder
 
-TARGETS: dict[str, Callable[[Work], Piece]] = {
+TARGETS: dict[str, Callable[[Workspace], Artifact]] = {
     "table1": table1,
     "table2": table2,
     "table3": table3,
@@ -32,7 +32,7 @@ TARGETS: dict[str, Callable[[Work], Piece]] = {
     "attention-maps": attention_maps,  # not in the paper
 }
 ALL = "all"
-MANY_RUNS = ("table3", "table4")  # several processes may share them
+PARALLEL_TARGETS = ("table3", "table4")  # processes can share their runs
 
 app = typer.Typer(
     name=COMMAND,
@@ -44,7 +44,7 @@ app = typer.Typer(
 
 
 def run() -> None:
-    """Run the command that was typed."""
+    """Run the command line."""
     run_app(app)
 
 
@@ -59,7 +59,8 @@ def reproduce(
     ],
     data_dir: options.DataDir = None,
     out: Annotated[
-        Path, typer.Option(help="Output folder. The runs are in its subfolder runs.")
+        Path,
+        typer.Option(help="Output folder. Runs are written to its subfolder runs."),
     ] = Path("runs/reproduction"),
     vectors: options.Vectors = None,
     set_: options.Set = None,
@@ -71,11 +72,11 @@ def reproduce(
     ] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make a table or figure from real data, with the paper's numbers next to ours.
+    """Reproduce a table or figure, with the paper's numbers next to ours.
 
-    Writes Markdown, CSV, SVG and PNG files. Missing datasets are listed, with how to
-    get them. Finished runs are not repeated, and a stopped run is resumed by typing the
-    same command again. All targets together take hours.
+    Writes Markdown, CSV, SVG and PNG files. If a dataset is missing, the output says
+    how to get it. To resume an interrupted command, run it again: finished runs are not
+    repeated. All targets together take hours.
 
     Examples:
 
@@ -90,9 +91,9 @@ def reproduce(
             f"TARGET must be one of {', '.join(TARGETS)} or {ALL}, got {target!r}."
         )
     if data_dir is not None and not data_dir.is_dir():
-        raise SettingsError(f"--data-dir {data_dir}: there is no such folder")
+        raise SettingsError(f"--data-dir {data_dir} does not exist.")
     make_folder(out)
-    work = Work(
+    workspace = Workspace(
         out,
         data_dir,
         [*vector_overrides(vectors), *(set_ or ())],
@@ -100,16 +101,16 @@ def reproduce(
         None if quiet else tell_trial,
         only_done,
     )
-    shared = [f"--out={out}", *(["--quiet"] if quiet else [])]
-    shared += [] if data_dir is None else [f"--data-dir={data_dir}"]
-    shared += [] if seeds is None else [f"--seeds={seeds}"]
-    shared += [f"--set={setting}" for setting in work.overrides]
+    arguments = [f"--out={out}", *(["--quiet"] if quiet else [])]
+    arguments += [] if data_dir is None else [f"--data-dir={data_dir}"]
+    arguments += [] if seeds is None else [f"--seeds={seeds}"]
+    arguments += [f"--set={setting}" for setting in workspace.overrides]
     for name in TARGETS if target == ALL else [target]:
-        if workers > 1 and name in MANY_RUNS and not only_done:
-            share_work(workers, [name, *shared], module="papers.gong2019")
-        piece = TARGETS[name](work)
-        written = piece.write(out)
-        results.print(f"{piece.title}\n\n{piece.text}")
+        if workers > 1 and name in PARALLEL_TARGETS and not only_done:
+            share_work(workers, [name, *arguments], module="papers.gong2019")
+        artifact = TARGETS[name](workspace)
+        written = artifact.write(out)
+        results.print(f"{artifact.title}\n\n{artifact.text}")
         if not quiet:
             files = ", ".join(map(str, written))
-            say(f"Written: {files}" if files else f"Kept: {out / name}.md")
+            say(f"Wrote {files}" if files else f"Kept {out / name}.md")

@@ -1,4 +1,4 @@
-"""How long a step of training takes with centrality, to one with self-attention."""
+"""Time of a training step with centrality, relative to self-attention."""
 
 import os
 import time
@@ -11,34 +11,35 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from papers.gong2019.paper import EPSILON, MOST_STEPS, TIME_RATIO
-from papers.gong2019.provenance import VARIANT, missing_piece
-from papers.gong2019.work import Piece, Work, study_file
+from papers.gong2019.paper import EPSILON, MAX_ITERATIONS, TIME_RATIO
+from papers.gong2019.provenance import VARIANT, missing_artifact
+from papers.gong2019.workspace import Artifact, Workspace, study_file
 from perron.experiments import read_study
 from perron.experiments.records import source_version
 from perron.experiments.study import Trial
 from perron.files import markdown_table
 from perron.models import Classifier
-from perron.pooling import CentralityPool, PowerSettings
+from perron.pooling import CentralityPool, PowerIteration
 from perron.solver import Gradient
 from perron.text.sampling import Batch, epoch_batches
-from perron.training.loop import make_optimiser
-from perron.training.prepare import Prepared, prepare
+from perron.training.loop import make_optimizer
+from perron.training.prepare import PreparedRun, prepare
 
-TITLE = "Timing: a step of training"
-COLUMNS = ("model", "data", "weights by", "ms", "ratio", "pooling")
-FLAT, DOCUMENTS = "sst2", ("yelp2014", "imdb-25k")  # of documents the first there is
-FLAT_BATCHES, DOCUMENT_BATCHES = 24, 8  # timed; one more warms up
-DOCUMENT_ROWS = 640  # read to train on; a batch has 64 of them or fewer
+TITLE = "Time of a training step"
+COLUMNS = ("model", "data", "method", "ms", "ratio", "pooling")
+FLAT, DOCUMENTS = "sst2", ("yelp2014", "imdb-25k")  # the first available documents
+FLAT_BATCHES, DOCUMENT_BATCHES = 24, 8  # plus one for warmup
+DOCUMENT_ROWS = 640  # training rows to read; a batch has at most 64
 
-REFERENCE = "self-attention"  # these are variants of the studies
-AVERAGE = "average"  # what a step takes when pooling takes next to nothing
-Solver = Literal["direct"] | PowerSettings
+# Variants of the studies.
+REFERENCE = "self-attention"
+AVERAGE = "average"  # its pooling takes almost no time
+Solver = Literal["direct"] | PowerIteration
 SOLVERS: dict[str, Solver] = {
     "centrality, exact": "direct",
     **{
-        f"centrality, power method, {gradient}": PowerSettings(
-            EPSILON, MOST_STEPS, gradient
+        f"centrality, power iteration, {gradient}": PowerIteration(
+            EPSILON, MAX_ITERATIONS, gradient
         )
         for gradient in get_args(Gradient)
     },
@@ -46,156 +47,164 @@ SOLVERS: dict[str, Solver] = {
 
 
 @dataclass(frozen=True)
-class Timed:
-    """What a step takes, for one kind of model.
+class StepTimes:
+    """Times of a training step for one kind of model.
 
     Attributes:
-        kind: flat or hierarchical.
-        data: title of the study.
-        seconds: of each way, for each batch.
-        told: where it comes from.
+        kind: Kind of model, flat or hierarchical.
+        data: Title of the study.
+        seconds: Seconds per batch, for each method.
+        origin: Data and command of the measurement, as Markdown.
     """
 
     kind: str
     data: str
     seconds: dict[str, np.ndarray]
-    told: str
+    origin: str
 
     def rows(self) -> list[list[str]]:
-        """Return a row of numbers for each way."""
-        return [[self.kind, self.data, *self._row(way)] for way in self.seconds]
+        """Return a table row for each method."""
+        return [[self.kind, self.data, *self._cells(name)] for name in self.seconds]
 
-    def ratio(self, way: str) -> float:
+    def ratio(self, method: str) -> float:
         """Return the median ratio to self-attention on the same batch."""
-        return float(np.median(self.seconds[way] / self.seconds[REFERENCE]))
+        return float(np.median(self.seconds[method] / self.seconds[REFERENCE]))
 
-    def _row(self, way: str) -> list[str]:
-        own = self.seconds[way]
+    def _cells(self, method: str) -> list[str]:
+        own = self.seconds[method]
         pooling = 1 - float(np.median(self.seconds[AVERAGE] / own))
-        shown = f"{100 * pooling:.0f} %" if way != AVERAGE else ""
+        share = f"{100 * pooling:.0f} %" if method != AVERAGE else ""
         milliseconds = f"{1000 * np.median(own):.1f}"
-        return [way, milliseconds, f"{self.ratio(way):.2f}", shown]
+        return [method, milliseconds, f"{self.ratio(method):.2f}", share]
 
 
-def timing(work: Work) -> Piece:
-    """Time steps on real batches, all ways in turn on each batch."""
-    if work.only_done:
-        told = "leave out --only-done, as this measures anew each time"
-        return missing_piece("timing", TITLE, told, COLUMNS)
-    timed = []
+def timing(workspace: Workspace) -> Artifact:
+    """Time training steps on real batches, with all methods on each batch."""
+    if workspace.only_done:
+        advice = "leave out --only-done, since times are measured in every run"
+        return missing_artifact("timing", TITLE, advice, COLUMNS)
+    results = []
     missing = []
-    if reason := work.missing(FLAT):
+    if reason := workspace.missing(FLAT):
         missing.append(f"{reason}.")
     else:
-        timed.append(time_steps(work, FLAT, "flat", FLAT_BATCHES))
-    rows = [f"data.train_rows={DOCUMENT_ROWS}"]
+        results.append(time_steps(workspace, FLAT, "flat", FLAT_BATCHES))
+    overrides = [f"data.max_train_rows={DOCUMENT_ROWS}"]
     for name in DOCUMENTS:
-        if reason := work.missing(name):
+        if reason := workspace.missing(name):
             missing.append(f"{reason}.")
         else:
-            timed.append(time_steps(work, name, "hierarchical", DOCUMENT_BATCHES, rows))
+            batches = DOCUMENT_BATCHES
+            times = time_steps(workspace, name, "hierarchical", batches, overrides)
+            results.append(times)
             break
-    if not timed:
-        return missing_piece("timing", TITLE, " ".join(missing), COLUMNS)
-    table = [row for of in timed for row in of.rows()]
+    if not results:
+        return missing_artifact("timing", TITLE, " ".join(missing), COLUMNS)
+    table = [row for times in results for row in times.rows()]
     text = [
         markdown_table(COLUMNS, table),
-        *(_meaning(of) for of in timed),
-        "ms: of a whole step (forward, backward, optimiser), the median of the "
-        "batches. ratio: to self-attention's time on the same batch, the median; all "
-        "ways take turns on each batch. pooling: the share of the step that average "
-        f"pooling does not need. The power method has the paper's ε = {EPSILON:g} and "
-        f"at most {MOST_STEPS} steps. The models begin untrained, and all ways share "
-        "our network for the edges. The ratios count: the times are those of one "
-        f"machine, on the CPU with {torch.get_num_threads()} thread(s), {_load()}torch "
-        f"{torch.__version__}, commit {source_version()}.",
-        *(of.told for of in timed),
+        *(_conclusion(times) for times in results),
+        "`ms` is the median time of a complete step (forward, backward, optimizer). "
+        "`ratio` is the median ratio to self-attention on the same batch; all methods "
+        "take turns on each batch. `pooling` is the share of the step that average "
+        f"pooling does not need. Power iteration uses the paper's ε = {EPSILON:g} and "
+        f"at most {MAX_ITERATIONS} iterations. The models start untrained, and all "
+        "centrality methods use our connectivity network. Only the ratios are "
+        "meaningful: the times are from one machine, on the CPU with "
+        f"{torch.get_num_threads()} thread(s), {_load()}torch {torch.__version__}, "
+        f"commit {source_version()}.",
+        *(times.origin for times in results),
         *(f"Missing: {reason}" for reason in missing),
     ]
-    return Piece("timing", TITLE, "\n\n".join(text) + "\n", [COLUMNS, *table])
+    return Artifact("timing", TITLE, "\n\n".join(text) + "\n", [COLUMNS, *table])
 
 
 def time_steps(
-    work: Work, name: str, kind: str, batches: int, overrides: Sequence[str] = ()
-) -> Timed:
-    """Time every way on the same batches of a study's training data.
+    workspace: Workspace,
+    name: str,
+    kind: str,
+    batches: int,
+    overrides: Sequence[str] = (),
+) -> StepTimes:
+    """Time every method on the same batches of a study's training data.
 
     Args:
-        work: where everything is.
-        name: of the study.
-        kind: of the model.
-        batches: how many are timed.
-        overrides: settings that those of ``work`` may change again.
+        workspace: Data, options and results.
+        name: Name of the study.
+        kind: Kind of model, for the table.
+        batches: Number of batches to time.
+        overrides: Settings, which those of ``workspace`` take precedence over.
     """
-    study = read_study(study_file(name), [*overrides, *work.overrides])
+    study = read_study(study_file(name), [*overrides, *workspace.overrides])
     trials = {key: Trial(study, key, 0, 0) for key in (AVERAGE, REFERENCE, VARIANT)}
-    prepared = {key: prepare(of.recipe(), work.root) for key, of in trials.items()}
-    trial, own = trials[VARIANT], prepared[VARIANT]
-    learners = {key: Learner(of) for key, of in prepared.items()}
-    ways = {key: learners[key] for key in (AVERAGE, REFERENCE)}
-    ways |= dict.fromkeys(SOLVERS, learners[VARIANT])
+    runs = {key: prepare(each.recipe(), workspace.root) for key, each in trials.items()}
+    trial, own = trials[VARIANT], runs[VARIANT]
+    learners = {key: Learner(run) for key, run in runs.items()}
+    methods = {key: learners[key] for key in (AVERAGE, REFERENCE)}
+    methods |= dict.fromkeys(SOLVERS, learners[VARIANT])
     settings = own.recipe.training
     size = settings.batch_size
     rows = epoch_batches(own.train.sizes, size, settings.seed, epoch=0)
-    full = [part for part in rows if len(part) == size] or rows
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    turns = list(ways)
-    for part in islice(cycle(full), batches + 1):
-        batch = own.train.batch(part)
-        for way in turns:
-            if way in SOLVERS:
-                use_solver(ways[way].model, SOLVERS[way])
-            seconds[way].append(ways[way].step(batch))
-        turns.append(turns.pop(0))  # none is always the first to see a batch
-    told = (
-        f"{trial.study.title}: {batches} batches of {len(full[0])} texts, fingerprint "
-        f"{own.fingerprint[:16]}, seed {settings.seed}, of the run\n\n"
+    full = [batch_rows for batch_rows in rows if len(batch_rows) == size] or rows
+    seconds: dict[str, list[float]] = {method: [] for method in methods}
+    order = list(methods)
+    for batch_rows in islice(cycle(full), batches + 1):
+        batch = own.train.batch(batch_rows)
+        for method in order:
+            if method in SOLVERS:
+                set_solver(methods[method].model, SOLVERS[method])
+            seconds[method].append(methods[method].step(batch))
+        order.append(order.pop(0))  # another method is first on the next batch
+    origin = (
+        f"{trial.study.title}: {batches} batches of {len(full[0])} texts, data "
+        f"fingerprint {own.fingerprint[:16]}, seed {settings.seed}, from the run\n\n"
         f"```sh\n{trial.command}\n```"
     )
-    # The first batch of each is for caches and compilation.
-    times = {way: np.array(values[1:]) for way, values in seconds.items()}
-    return Timed(kind, trial.study.title, times, told)
+    # The first batch warms caches and compiles.
+    times = {method: np.array(values[1:]) for method, values in seconds.items()}
+    return StepTimes(kind, trial.study.title, times, origin)
 
 
 class Learner:
-    """A model with its optimiser."""
+    """A model with its optimizer."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PreparedRun) -> None:
         self.model = prepared.model.train()
         self.settings = prepared.recipe.training
-        self.optimiser = make_optimiser(self.model, self.settings)
+        self.optimizer = make_optimizer(self.model, self.settings)
 
     def step(self, batch: Batch) -> float:
-        """Learn from a batch as in training; return the seconds."""
+        """Run a training step on a batch and return its seconds."""
         begin = time.perf_counter()
         loss = F.cross_entropy(self.model(**batch.inputs).logits, batch.labels)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
+        torch.nn.utils.clip_grad_norm_(
+            self.model.parameters(), self.settings.max_grad_norm
+        )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         return time.perf_counter() - begin
 
 
-def use_solver(model: Classifier, solver: Solver) -> None:
-    """Let every level of a model find its weights in this way."""
-    for part in model.modules():
-        if isinstance(part, CentralityPool):
-            part.solver = solver
+def set_solver(model: Classifier, solver: Solver) -> None:
+    """Set the solver of every centrality pool of a model."""
+    for module in model.modules():
+        if isinstance(module, CentralityPool):
+            module.solver = solver
 
 
-def _meaning(of: Timed) -> str:
-    ratios = {way: of.ratio(way) for way in SOLVERS}
-    exact, *powers = ratios.values()
+def _conclusion(times: StepTimes) -> str:
+    exact, *powers = (times.ratio(method) for method in SOLVERS)
     return (
-        f"{of.kind.capitalize()} ({of.data}): a step with exact centrality takes "
-        f"{exact:.2f} times one with self-attention, with the power method "
-        f"{min(powers):.2f} to {max(powers):.2f} times; the paper has "
-        f"{TIME_RATIO:g} times, on Yelp-2014."
+        f"{times.kind.capitalize()} ({times.data}): a step with exact centrality takes "
+        f"{exact:.2f} times as long as one with self-attention, and a step with power "
+        f"iteration {min(powers):.2f} to {max(powers):.2f} times as long. The paper "
+        f"reports {TIME_RATIO:g} times, on Yelp-2014."
     )
 
 
 def _load() -> str:
-    """Say how busy the machine is, where it can be asked."""
+    """Return the load average, if the platform reports it."""
     if not hasattr(os, "getloadavg"):
         return ""
     return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, "

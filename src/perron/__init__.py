@@ -12,14 +12,19 @@ from perron.pooling import (
     IntraAttentionPool,
     MaxPool,
     MeanPool,
-    Pooled,
-    PowerSettings,
+    PoolingOutput,
+    PowerIteration,
     SelfAttentionPool,
-    Words,
+    TokenBatch,
     project,
     weighted_sum,
 )
-from perron.solver import PowerResult, SolverInfo, power_method, stationary
+from perron.solver import (
+    PowerIterationResult,
+    SolverInfo,
+    power_iteration,
+    stationary_distribution,
+)
 
 if TYPE_CHECKING:
     from perron.pipeline import Pipeline, load
@@ -37,16 +42,16 @@ __all__ = [
     "MaxPool",
     "MeanPool",
     "Pipeline",
-    "Pooled",
-    "PowerResult",
-    "PowerSettings",
+    "PoolingOutput",
+    "PowerIteration",
+    "PowerIterationResult",
     "SelfAttentionPool",
     "SolverInfo",
-    "Words",
+    "TokenBatch",
     "load",
-    "power_method",
+    "power_iteration",
     "project",
-    "stationary",
+    "stationary_distribution",
     "weighted_sum",
 ]
 

@@ -16,7 +16,7 @@ def check_at_least(least: int, **values: int | float) -> None:
             raise ValueError(f"{name} must be at least {least}, got {value}.")
 
 
-def check_share(**values: int | float) -> None:
+def check_fraction(**values: int | float) -> None:
     """Raise ValueError unless each value is at least 0 and below 1."""
     for name, value in values.items():
         if not 0 <= value < 1:

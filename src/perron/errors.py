@@ -43,7 +43,7 @@ def differences(before: object, now: object, key: str = "") -> list[str]:
     return [] if before == now else [f"{key} was {before!r}, is {now!r}"]
 
 
-class BadRows:
+class InvalidRows:
     """What happens to rows that cannot be used: an error, or skipped and counted.
 
     Attributes:
@@ -61,7 +61,7 @@ class BadRows:
     def report(self, path: str | Path, line: int | None, problem: str) -> None:
         """Raise a DataError or, if bad rows are skipped, count the row."""
         if not self.skip:
-            advice = "Fix the file, or leave such rows out with --skip-bad."
+            advice = "Fix the file, or leave such rows out with --skip-invalid."
             raise DataError(f"{problem}. {advice}", path, line)
         self.skipped[str(path)] += 1
         if len(self.problems) < _KEPT_PROBLEMS:

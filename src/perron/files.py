@@ -16,20 +16,20 @@ from typing import Any
 from perron.errors import DataError, SettingsError
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def atomic_write(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, then rename it.
 
     The content is on the disk before the name is, so that a file of this name is whole
     even after a loss of power; what was there before stays until then.
     """
-    path = replaceable(path)
+    path = resolve_output_path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        take_name(temporary, path)
+        replace_file(temporary, path)
     except FileNotFoundError as error:
         raise DataError(
             "could not be written: there is no such folder", path
@@ -44,7 +44,7 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def replaceable(path: Path) -> Path:
+def resolve_output_path(path: Path) -> Path:
     """Return where a path leads, if a file may be put there.
 
     What is no file, such as a device, would be gone if a file took its name.
@@ -57,7 +57,7 @@ def replaceable(path: Path) -> Path:
     return path
 
 
-def take_name(temporary: Path, path: Path) -> None:
+def replace_file(temporary: Path, path: Path) -> None:
     """Put a finished file in the place of another, with the other's permissions."""
     if path.exists():
         temporary.chmod(stat.S_IMODE(path.stat().st_mode))
@@ -88,7 +88,7 @@ def remove_parts(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Busy(DataError):
+class FolderLockedError(DataError):
     """Another process is at work in a folder."""
 
 
@@ -105,7 +105,7 @@ def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
         name: Name of the lock file in it.
 
     Raises:
-        Busy: Another process holds the lock.
+        FolderLockedError: Another process holds the lock.
     """
     from filelock import FileLock, Timeout  # with asyncio, slow to import
 
@@ -114,7 +114,7 @@ def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
     try:
         lock = FileLock(folder / name).acquire(timeout=0)
     except Timeout as error:
-        raise Busy("another process is at work in it", folder) from error
+        raise FolderLockedError("another process is at work in it", folder) from error
     except OSError as error:
         raise DataError(f"cannot be locked ({error.strerror})", folder) from error
     with lock:

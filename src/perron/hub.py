@@ -60,7 +60,7 @@ def model_card(
         "encoder": settings.encoder.name,
         "aggregator": settings.aggregator.name,
         "classes": ", ".join(config.labels),
-        "vocabulary": f"{config.vocabulary} words",
+        "vocabulary": f"{config.vocab_size} words",
         "cut at": f"{config.max_words} words"
         + (
             f", {config.max_sentences} sentences" if settings.kind == "document" else ""

@@ -26,7 +26,7 @@ from perron.models.config import (
     where_is,
     write_files,
 )
-from perron.text.encoding import WordIds
+from perron.text.encoding import TextProcessor
 from perron.text.sampling import batches_in_order, inputs_of
 from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
 
@@ -45,7 +45,7 @@ class Pipeline(PyTorchModelHubMixin):
     def __init__(
         self,
         model: Classifier,
-        word_ids: WordIds,
+        processor: TextProcessor,
         name: str = "model",
         card: str | None = None,
     ) -> None:
@@ -53,12 +53,12 @@ class Pipeline(PyTorchModelHubMixin):
 
         Args:
             model: trained.
-            word_ids: how texts become what it reads.
+            processor: how texts become what it reads.
             name: in records and in the viewer.
             card: Markdown that is saved with the model; one is made if not given.
         """
         self.model = model.eval()
-        self.word_ids = word_ids
+        self.processor = processor
         self.name = name
         self.card = card
 
@@ -71,8 +71,8 @@ class Pipeline(PyTorchModelHubMixin):
 
     def pretokenized(self) -> "Pipeline":
         """Return the same model for texts whose words are separated by spaces."""
-        word_ids = self.word_ids.reading(True, self.word_ids.sentence_mark)
-        return Pipeline(self.model, word_ids, self.name, self.card)
+        processor = self.processor.reading(True, self.processor.sentence_separator)
+        return Pipeline(self.model, processor, self.name, self.card)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Pipeline(PyTorchModelHubMixin):
                 raise ValueError("pairs must be a string if texts is one, got a list.")
             second = None if pairs is None else [pairs]
             return self.predict_proba([texts], second, batch_size)[0]
-        _check(texts, pairs, self.word_ids.kind == "pair")
+        _check(texts, pairs, self.processor.kind == "pair")
 
         def probabilities(inputs: dict[str, Tensor]) -> Tensor:
             return self.model(**inputs).logits.float().softmax(-1)
@@ -141,9 +141,9 @@ class Pipeline(PyTorchModelHubMixin):
         if isinstance(texts, str):
             return self.encode([texts], batch_size)[0]
         _check(texts, None, False)
-        model, word_ids = self.model, self.word_ids
+        model, processor = self.model, self.processor
         if isinstance(model, PairClassifier):
-            single = replace(word_ids, kind="text")
+            single = replace(processor, kind="text")
             width = model.aggregator.out_dim
 
             def pooled(inputs: dict[str, Tensor]) -> Tensor:
@@ -160,8 +160,8 @@ class Pipeline(PyTorchModelHubMixin):
 
     def explain(self, text: str, pair: str | None = None) -> Explanation:
         """Return the prediction for one text with its words, weights and edges."""
-        _check([text], None if pair is None else [pair], self.word_ids.kind == "pair")
-        return explain(self.model, self.word_ids, text, pair, self.name)
+        _check([text], None if pair is None else [pair], self.processor.kind == "pair")
+        return explain(self.model, self.processor, text, pair, self.name)
 
     def _run(
         self,
@@ -170,7 +170,7 @@ class Pipeline(PyTorchModelHubMixin):
         pairs: Sequence[str] | None,
         batch_size: int,
         width: int,
-        word_ids: WordIds | None = None,
+        processor: TextProcessor | None = None,
     ) -> np.ndarray:
         """Compute a row for each text, in batches of texts of like length."""
         if batch_size < 1:
@@ -178,7 +178,7 @@ class Pipeline(PyTorchModelHubMixin):
         device = next(self.model.parameters()).device
         results = np.empty((len(texts), width), np.float32)
         self.model.eval()
-        for begin, rows in self._chunks(word_ids or self.word_ids, texts, pairs):
+        for begin, rows in self._chunks(processor or self.processor, texts, pairs):
             sizes = np.array([sum(len(ids) for ids in row.values()) for row in rows])
             for part in batches_in_order(sizes, batch_size):
                 inputs = inputs_of([rows[place] for place in part])
@@ -188,12 +188,15 @@ class Pipeline(PyTorchModelHubMixin):
         return results
 
     def _chunks(
-        self, word_ids: WordIds, texts: Sequence[str], pairs: Sequence[str] | None
+        self,
+        processor: TextProcessor,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
     ) -> Iterator[tuple[int, list[dict[str, list[int]]]]]:
         for begin in range(0, len(texts), _CHUNK):
             end = begin + _CHUNK
             second = None if pairs is None else pairs[begin:end]
-            yield begin, word_ids.rows(texts[begin:end], second)
+            yield begin, processor.rows(texts[begin:end], second)
 
     def save_pretrained(self, save_directory: str | Path, **hub: Any) -> str | None:
         """Write weights, words, a model card and, last, config.json.
@@ -212,7 +215,7 @@ class Pipeline(PyTorchModelHubMixin):
         """Return what `save_pretrained` writes, as content by file name."""
         card = self.card or model_card(self.model.config)
         return {
-            TOKENIZER: self.word_ids.tokenizer.to_json().encode(),
+            TOKENIZER: self.processor.tokenizer.to_json().encode(),
             CARD: card.encode(),
             **model_files(self.model.config, self.model.state_dict()),
         }
@@ -230,14 +233,14 @@ class Pipeline(PyTorchModelHubMixin):
         """
         model = load_model(files)
         config = model.config
-        word_ids = WordIds(
+        processor = TextProcessor(
             _read_tokenizer(config, files),
             config.settings.kind,
             config.max_words,
             config.max_sentences,
         )
         card = read_bytes(files, CARD).decode() if CARD in files else None
-        return cls(model, word_ids, name, card)
+        return cls(model, processor, name, card)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]  # no arguments of the model's own
@@ -281,16 +284,18 @@ def _read_tokenizer(config: ModelConfig, files: Files) -> TextTokenizer:
     content = read_bytes(files, TOKENIZER)
     tokenizer: TextTokenizer
     if isinstance(encoder, HuggingFaceSettings):
-        tokenizer = SubwordTokenizer.from_json(content, where, encoder.marks)
+        tokenizer = SubwordTokenizer.from_json(
+            content, where, encoder.keep_special_tokens
+        )
     else:
         tokenizer = WordTokenizer.from_json(content, where)
     words = len(tokenizer.words)
     # A pretrained model may have more vectors than its tokenizer has words.
-    if words > config.vocabulary or (
-        words < config.vocabulary and config.pretrained is None
+    if words > config.vocab_size or (
+        words < config.vocab_size and config.pretrained is None
     ):
         raise DataError(
-            f"has {words} words, but the model has {config.vocabulary}: it belongs to "
+            f"has {words} words, but the model has {config.vocab_size}: it belongs to "
             "another model",
             where,
         )

@@ -195,11 +195,11 @@ _WIDTH = 403_200
 def options_of(component: type, given: Sequence[str] = ()) -> dict[str, Any]:
     """Return the parameters of a constructor that are options of the component.
 
-    These are all but ``dim``, ``device`` and ``dtype``.
+    These are all but ``embed_dim``, ``device`` and ``dtype``.
 
     Args:
         component: A class.
-        given: Parameters that are not options, instead of ``dim``.
+        given: Parameters that are not options, instead of ``embed_dim``.
 
     Raises:
         TypeError: The constructor has ``*args`` or ``**kwargs``.
@@ -211,7 +211,7 @@ def options_of(component: type, given: Sequence[str] = ()) -> dict[str, Any]:
                 f"{component.__qualname__} must name its options, got {parameter} in "
                 "its constructor"
             )
-    left_out = {*(given or ("dim",)), "device", "dtype"}
+    left_out = {*(given or ("embed_dim",)), "device", "dtype"}
     return {name: p for name, p in parameters.items() if name not in left_out}
 
 
@@ -231,11 +231,11 @@ def settings_from(component: type, **given: Any) -> type[Any]:
     Args:
         component: A class.
         given: Arguments of the constructor that are not settings, with values for the
-            check. Defaults to ``dim``.
+            check. Defaults to ``embed_dim``.
     """
     from pydantic import ConfigDict, Field, create_model, model_validator
 
-    arguments = given or {"dim": _WIDTH}
+    arguments = given or {"embed_dim": _WIDTH}
     hints = get_type_hints(component.__init__, include_extras=True)  # type: ignore[misc]
     descriptions = _descriptions(component)
     fields: dict[str, Any] = {}

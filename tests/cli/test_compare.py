@@ -47,8 +47,8 @@ def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):
 
 
 def test_names_may_have_settings():
-    text = "centrality:heads=2,norm=l2, dynamic-routing:reverse=true max"
-    names = ["centrality:heads=2,norm=l2", "dynamic-routing:reverse=true", "max"]
+    text = "centrality:num_heads=2,norm=l2, dynamic-routing:reverse=true max"
+    names = ["centrality:num_heads=2,norm=l2", "dynamic-routing:reverse=true", "max"]
     assert split_names(text) == names
     with pytest.raises(SettingsError, match=mentions("max", "once")):
         split_names("max max")
@@ -69,13 +69,13 @@ def test_a_variant_changes_the_aggregator_and_the_seed_alone(tmp_path):
         recipe,
         "centrality",
         "self-attention",
-        "dynamic-routing:reverse=true,capsules=4",
+        "dynamic-routing:reverse=true,num_capsules=4",
         seeds=4,
     )
     assert centrality.training.seed == 3
     training = recipe.training.model_copy(update={"seed": 3})
     assert centrality == recipe.model_copy(update={"training": training})
-    assert other.model.aggregator.hidden == 30  # the recipe's
+    assert other.model.aggregator.hidden_dim == 30  # the recipe's
     assert reverse.model.aggregator.reverse
     assert reverse.model.aggregator.capsules == 4
     with pytest.raises(SettingsError, match="sdpa"):
@@ -85,18 +85,18 @@ def test_a_variant_changes_the_aggregator_and_the_seed_alone(tmp_path):
 
 
 def test_an_aggregator_takes_over_hidden_if_it_has_such_an_option(tmp_path):
-    recipe = read_recipe(recipe_table("snli"), ["model.aggregator.heads=2"])
+    recipe = read_recipe(recipe_table("snli"), ["model.aggregator.num_heads=2"])
     own, given, other, none = recipes(
         tmp_path,
         recipe,
         "centrality:norm=l2",
-        "intra-attention:hidden=7",
+        "intra-attention:hidden_dim=7",
         "self-attention",
         "max",
     )
-    assert (own.model.aggregator.heads, own.model.aggregator.norm) == (2, "l2")
-    assert given.model.aggregator.hidden == 7
-    assert other.model.aggregator.hidden == 30
+    assert (own.model.aggregator.num_heads, own.model.aggregator.norm) == (2, "l2")
+    assert given.model.aggregator.hidden_dim == 7
+    assert other.model.aggregator.hidden_dim == 30
     assert none.model.aggregator.name == "max"
 
 
@@ -154,7 +154,7 @@ def test_a_folder_that_was_moved_is_known(perron, texts, tmp_path):
 
 def test_the_command_of_a_run_does_it_again(perron, texts, tmp_path):
     options = ["--data", texts, *TINY, "--set=training.max_epochs=1"]
-    options += ["--aggregators", "centrality:heads=2", "--seeds", 1]
+    options += ["--aggregators", "centrality:num_heads=2", "--seeds", 1]
     assert perron("compare", *options, "--out", tmp_path / "runs").status == 0
     record = json.loads((tmp_path / "runs" / "records.jsonl").read_text())
     _, *words = shlex.split(record["command"])

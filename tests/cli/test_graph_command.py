@@ -129,7 +129,7 @@ def test_texts_beyond_the_limit_are_left_out_and_that_is_said(perron, model, tmp
     told = perron("graph", model, "--file", path, "--limit", 200, "--format", "json")
     assert told.status == 1
     assert "many.jsonl, line 121: " in told.err
-    told = perron("graph", model, "--file", path, "--limit=200", "--skip-bad")
+    told = perron("graph", model, "--file", path, "--limit=200", "--skip-invalid")
     assert told.status == 0
     assert_mentions(told.err, "1 bad row")
 
@@ -142,8 +142,11 @@ def test_standard_input_is_read(perron, model, options, monkeypatch):
     assert [record.text for record in found] == ["lovely film", "", "dull"]
 
 
-def test_texts_that_are_tokenised_are_parted_by_blanks(perron, model):
-    for options, words in (([], ["was", "n't", "."]), (["--tokenised"], ["wasn't."])):
+def test_texts_that_are_tokenized_are_parted_by_blanks(perron, model):
+    for options, words in (
+        ([], ["was", "n't", "."]),
+        (["--pretokenized"], ["wasn't."]),
+    ):
         told = perron("graph", model, "wasn't.", "--format", "json", *options)
         assert records_of(told)[0].words[0].nodes == words
 
@@ -239,7 +242,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_colours_can_be_switched_off(perron, model, monkeypatch):
+def test_colors_can_be_switched_off(perron, model, monkeypatch):
     from rich.console import Console
 
     from perron.cli import graph as graph_outputs

@@ -76,4 +76,6 @@ def test_training_has_more_options_that_need_data(options):
 
 
 def test_options_that_work_with_a_recipe_need_no_data():
-    TrainOptions(recipe="sst2", skip_bad=True, vectors=["none"], encoder="cnn").check()
+    TrainOptions(
+        recipe="sst2", skip_invalid=True, vectors=["none"], encoder="cnn"
+    ).check()

@@ -45,7 +45,7 @@ def test_it_says_what_it_reads_and_how_it_goes(perron, texts, tmp_path):
     assert f'perron predict {tmp_path / "run"} "..."' in told.err
 
 
-def test_a_model_that_learnt_nothing_is_said_to_be_so(perron, texts, tmp_path):
+def test_a_model_that_learned_nothing_is_said_to_be_so(perron, texts, tmp_path):
     options = [*TINY, "--set=training.learning_rate=1e-9"]
     told = perron("train", "--data", texts, "--out", tmp_path / "run", *options)
     result = json.loads((tmp_path / "run/result.json").read_text())
@@ -152,8 +152,8 @@ def test_bad_rows_are_named_or_skipped(perron, texts, tmp_path):
     told = perron("train", "--data", bad, "--out", tmp_path / "run", *TINY)
     assert told.status == 1
     assert f"{bad}, line 122: " in told.err
-    assert "--skip-bad" in told.err
-    options = [*TINY, "--skip-bad"]
+    assert "--skip-invalid" in told.err
+    options = [*TINY, "--skip-invalid"]
     told = perron("train", "--data", bad, "--out", tmp_path / "run", *options)
     assert told.status == 0
     assert_mentions(told.err, "2 bad rows")

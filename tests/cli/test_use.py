@@ -104,7 +104,7 @@ def test_a_failed_command_leaves_no_output(perron, model, tmp_path):
     assert told.status == 1
     assert "bad.jsonl, line 2: " in told.err
     assert out.read_text() == "before"
-    told = perron("predict", model, "--file", path, "--out", out, "--skip-bad")
+    told = perron("predict", model, "--file", path, "--out", out, "--skip-invalid")
     assert told.status == 0
     assert_mentions(told.err, "1 bad row")
     assert len(out.read_text().splitlines()) == 1
@@ -198,7 +198,7 @@ def test_nothing_becomes_an_empty_file(perron, model, tmp_path):
 def test_bad_lines_of_standard_input_can_be_left_out(perron, model, monkeypatch):
     stdin = io.TextIOWrapper(io.BytesIO(b"fine\n\xff\xfe\ndull\n"))
     monkeypatch.setattr("sys.stdin", stdin)
-    told = perron("predict", model, "--skip-bad")
+    told = perron("predict", model, "--skip-invalid")
     assert told.status == 0
     assert [json.loads(line)["text"] for line in told.out.splitlines()] == [
         "fine",

@@ -23,7 +23,7 @@ from perron.experiments.records import (
 )
 from perron.experiments.runner import run_trial
 from perron.experiments.study import Trial, Variant
-from perron.files import Busy, locked
+from perron.files import FolderLockedError, locked
 from perron.training.run import read_predictions, read_result
 
 
@@ -93,7 +93,7 @@ def test_a_quick_look_loses_no_record(done, tmp_path):
     quick = study.model_copy(update={"variants": variants})
     assert len(run_study(quick, tmp_path)) == 4
     assert done_records(study, tmp_path) == records
-    other = study.model_copy(update={"set": ("training.clip=3",)})
+    other = study.model_copy(update={"set": ("training.max_grad_norm=3",)})
     assert done_records(other, tmp_path) == []
 
 
@@ -123,7 +123,7 @@ def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
 
 def test_what_another_process_runs_is_left_to_it(study, tmp_path):
     trial = Trial(study, "centrality", 0, 0)
-    with locked(tmp_path, trial.lock), pytest.raises(Busy):
+    with locked(tmp_path, trial.lock), pytest.raises(FolderLockedError):
         run_trial(trial, tmp_path)
     assert run_trial(trial, tmp_path) == run_trial(trial, tmp_path)
 
@@ -131,7 +131,9 @@ def test_what_another_process_runs_is_left_to_it(study, tmp_path):
 def test_a_folder_with_another_run_is_not_taken_for_it(study, tmp_path):
     trial = Trial(study, "mean, plain", 0, 0)
     run_trial(trial, tmp_path)
-    other = replace(trial, study=study.model_copy(update={"set": ("training.clip=3",)}))
+    other = replace(
+        trial, study=study.model_copy(update={"set": ("training.max_grad_norm=3",)})
+    )
     with pytest.raises(PerronError, match=mentions(trial.command, "--out")):
         run_trial(other, tmp_path)
 

@@ -11,8 +11,8 @@ LINES = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
 POOLINGS = """title = "poolings"
 recipe = "sst2"
 grid = [
-  ["training.learning_rate=1e-3", "model.head.dropout=0.5", "training.l2=1e-6"],
-  ["training.learning_rate=5e-4", "model.head.dropout=0.5", "training.l2=1e-6"],
+  ["training.learning_rate=1e-3", "model.head.dropout=0.5", "training.weight_decay=1e-6"],
+  ["training.learning_rate=5e-4", "model.head.dropout=0.5", "training.weight_decay=1e-6"],
 ]
 seeds = 5
 [variants]
@@ -36,30 +36,40 @@ def test_settings_come_in_order_and_the_last_one_counts(tmp_path):
         tmp_path,
         """title = "x"
 recipe = "sst2"
-set = ["training.l2=1", "training.clip=1", "training.decay=0.1"]
-grid = [["training.l2=2", "training.decay=0.2"]]
+set = ["training.weight_decay=1", "training.max_grad_norm=1", "training.learning_rate_decay=0.1"]
+grid = [["training.weight_decay=2", "training.learning_rate_decay=0.2"]]
 [variants]
-a = { set = ["training.clip=3"] }
+a = { set = ["training.max_grad_norm=3"] }
 b = {}
 """,
     )
     training = Trial(read_study(path), "a", 0, 7).recipe().training
-    assert (training.l2, training.clip, training.decay) == (2, 3, 0.2)
+    assert (
+        training.weight_decay,
+        training.max_grad_norm,
+        training.learning_rate_decay,
+    ) == (2, 3, 0.2)
     assert training.seed == 7
-    study = read_study(path, ["training.decay=0.5", "training.clip=9"])
+    study = read_study(
+        path, ["training.learning_rate_decay=0.5", "training.max_grad_norm=9"]
+    )
     training = Trial(study, "a", 0, 7).recipe().training
-    assert (training.l2, training.clip, training.decay) == (2, 3, 0.5)
+    assert (
+        training.weight_decay,
+        training.max_grad_norm,
+        training.learning_rate_decay,
+    ) == (2, 3, 0.5)
     told = Trial(study, "a", 0, 7).command
     assert told == (
-        "perron train sst2 --set training.l2=2 --set training.decay=0.5 "
-        "--set training.clip=3 --set training.seed=7"
+        "perron train sst2 --set training.weight_decay=2 --set training.learning_rate_decay=0.5 "
+        "--set training.max_grad_norm=3 --set training.seed=7"
     )
 
 
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("model.aggregator.hidden=7", mentions("model.aggregator", "variant")),
+        ("model.aggregator.hidden_dim=7", mentions("model.aggregator", "variant")),
         ("model.aggregator=mean", mentions("model.aggregator", "variant")),
         ("training.seed=3", mentions("training.seed", "seeds")),
     ],
@@ -70,8 +80,8 @@ def test_what_no_run_would_follow_is_refused(setting, problem, tmp_path):
 
 
 def test_what_some_variants_set_themselves_can_be_set_for_the_others(tmp_path):
-    study = read_study(poolings(tmp_path), ["model.encoder.hidden=7"])
-    assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden == 7
+    study = read_study(poolings(tmp_path), ["model.encoder.hidden_dim=7"])
+    assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden_dim == 7
     assert Trial(study, "convolution", 0, 0).recipe().model.encoder.name == "cnn"
 
 

@@ -13,7 +13,7 @@ from perron.experiments.report import (
     markdown,
     paired_p_value,
     spread_text,
-    summarise,
+    summarize,
 )
 from perron.experiments.study import Study
 
@@ -43,7 +43,7 @@ def records():
 
 def test_the_chosen_point_is_summed_up():
     runs = records()
-    a, b = summarise(STUDY, runs)
+    a, b = summarize(STUDY, runs)
     assert (a.variant, a.seeds, a.chosen) == ("a", 2, "a=2")
     assert a.dev["accuracy"] == pytest.approx((0.7, 0.1 * 2**0.5))
     tests = [runs[1].test["accuracy"], runs[2].test["accuracy"]]
@@ -55,7 +55,7 @@ def test_the_chosen_point_is_summed_up():
 
 def test_significance_is_paired_with_the_reference():
     runs = records()
-    a, _ = summarise(STUDY, runs)
+    a, _ = summarize(STUDY, runs)
     expected = paired_p_value(
         np.stack([runs[1].answers(), runs[2].answers()]),
         np.stack([runs[3].answers(), runs[5].answers()]),
@@ -65,35 +65,35 @@ def test_significance_is_paired_with_the_reference():
 
 def test_a_variant_that_is_not_tuned_has_no_line():
     runs = [run for run in records() if (run.variant, run.point) != ("a", 0)]
-    assert [line.variant for line in summarise(STUDY, runs)] == ["b"]
-    assert summarise(STUDY, []) == []
+    assert [line.variant for line in summarize(STUDY, runs)] == ["b"]
+    assert summarize(STUDY, []) == []
 
 
 def test_other_test_texts_are_not_compared():
     runs = records()
-    runs[5] = record("b", 0, 1, 0.9, np.ones(200), tested="b")
+    runs[5] = record("b", 0, 1, 0.9, np.ones(200), test_digest="b")
     with pytest.raises(DataError, match=mentions("b", "texts")):
-        summarise(STUDY, runs)
+        summarize(STUDY, runs)
 
 
 def test_runs_on_other_data_have_no_mean():
     runs = records()
     runs[2] = replace(runs[2], data="other")
     with pytest.raises(DataError, match=mentions("data", "--out")):
-        summarise(STUDY, runs)
+        summarize(STUDY, runs)
 
 
 def test_p_is_of_the_seeds_that_both_have():
     runs = records()
     runs[5] = replace(runs[5], seed=2)
-    a, _ = summarise(STUDY, runs)
+    a, _ = summarize(STUDY, runs)
     assert a.p_value == paired_p_value(runs[1].answers()[None], runs[3].answers()[None])
     assert _p_value(runs[2:3], runs[5:]) is None  # seeds 1 and 2
 
 
 def test_tables_have_every_number_and_where_it_is_from():
     runs = records()
-    text = markdown(STUDY, summarise(STUDY, runs))
+    text = markdown(STUDY, summarize(STUDY, runs))
     assert "| a | 2 | 70.0 ± 14.1 |" in text
     assert "0.30" in text
     header, *rows = csv_rows(runs)
@@ -122,14 +122,14 @@ def test_all_metrics_that_the_seeds_share_are_in_the_tables():
     runs = [
         replace(run, test=run.test | {"log_loss": 0.5 + run.seed}) for run in records()
     ]
-    a, b = summarise(STUDY, runs)
+    a, b = summarize(STUDY, runs)
     assert a.test["log_loss"].mean == b.test["log_loss"].mean == 1.0
     assert "log_loss" not in a.dev
     text = markdown(STUDY, [a, b])
     assert "| test | test log-loss | p |" in text
     assert "| 1.000 ± 0.707 |" in text
     runs[1] = replace(runs[1], test={"accuracy": 0.5})  # of an earlier version
-    a, b = summarise(STUDY, runs)
+    a, b = summarize(STUDY, runs)
     assert list(a.test) == ["accuracy"]
     assert list(b.test) == ["accuracy", "log_loss"]
 

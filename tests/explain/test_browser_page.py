@@ -20,8 +20,8 @@ DOCUMENT = "Good film. It was good! The film was bad? Not it. It was a film."
 
 def explained(kind="text", *texts, words=500, **settings):
     pipeline = small_pipeline(kind, **settings)
-    reads = dataclasses.replace(pipeline.word_ids, max_words=words)
-    pipeline.word_ids = reads
+    reads = dataclasses.replace(pipeline.processor, max_words=words)
+    pipeline.processor = reads
     default = {"text": [TEXT], "pair": [TEXT, "a bad film"], "document": [DOCUMENT]}
     return pipeline.explain(*(texts or default[kind]))
 

@@ -1,7 +1,7 @@
 import pytest
 from perron_tests.explanations import EVERY, PROSE, document, pair, text
 
-from perron.explain.colours import DARK, LIGHT, STEPS
+from perron.explain.colors import DARK, LIGHT, STEPS
 from perron.explain.flow import strongest
 from perron.explain.layout import lay_out
 from perron.explain.picture import TIP, fitted, width_of
@@ -156,7 +156,7 @@ def test_the_first_text_of_a_pair_stands_above_the_second():
 
 def test_what_is_missing_is_said():
     assert any(shown.text == "no words" for shown in texts_of(lay_out(text([]))))
-    cut = lay_out(text(cut=True))
+    cut = lay_out(text(truncated=True))
     assert any("reads no further" in shown.text for shown in texts_of(cut))
     plain = lay_out(EVERY["no weights"])
     assert {tile.shade for tile in tiles_of(plain)} == {None}
@@ -164,8 +164,8 @@ def test_what_is_missing_is_said():
     assert not any(section.arcs for section in lay_out(EVERY["no edges"]).sections)
 
 
-def luminance(colour):
-    parts = [part / 255 for part in colour]
+def luminance(color):
+    parts = [part / 255 for part in color]
     linear = [
         p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
     ]

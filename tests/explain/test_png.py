@@ -7,7 +7,7 @@ from perron_tests.explanations import EVERY, PROSE, pair, text
 from PIL import Image
 
 from perron.errors import DataError
-from perron.explain.colours import LIGHT
+from perron.explain.colors import LIGHT
 from perron.explain.images import _HIGHEST, _letters, _outline, save_png
 from perron.explain.layout import lay_out
 
@@ -29,7 +29,7 @@ def test_every_record_is_drawn_as_it_is_laid_out(name, tmp_path):
     assert high == pytest.approx(2 * picture.height, abs=1)
     for section in picture.sections:
         for tile in section.tiles:
-            # Between the corner and the text: the word's own colour.
+            # Between the corner and the text: the word's own color.
             x, y = round(2 * (tile.x + 3)), round(2 * (tile.y + tile.height / 2))
             want = LIGHT.shade(tile.shade or 0)
             np.testing.assert_allclose(found[y, x], want, atol=2)

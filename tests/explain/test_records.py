@@ -8,9 +8,9 @@ import torch
 from perron_tests.models import AGGREGATORS, LABELS
 from perron_tests.pipelines import OTHERS, TEXTS, arguments, small_pipeline
 
-from perron.explain import Source, explain
+from perron.explain import ModelInfo, explain
 from perron.explain.flow import shares
-from perron.pooling.centrality import PowerSettings
+from perron.pooling.centrality import PowerIteration
 
 WITH_EDGES = [name for name in AGGREGATORS if name.startswith("centrality")]
 
@@ -18,9 +18,9 @@ WITH_EDGES = [name for name in AGGREGATORS if name.startswith("centrality")]
 def check_graph(graph, text):
     """Check what is true of every graph."""
     count = len(graph.nodes)
-    assert [text[start:end] for start, end in graph.places] == graph.nodes
-    assert all(start < end for start, end in graph.places)
-    assert all(one[1] <= next_[0] for one, next_ in pairwise(graph.places))
+    assert [text[start:end] for start, end in graph.spans] == graph.nodes
+    assert all(start < end for start, end in graph.spans)
+    assert all(one[1] <= next_[0] for one, next_ in pairwise(graph.spans))
     if graph.weights is None:
         assert graph.heads == []
         return
@@ -45,7 +45,7 @@ def check_edges(edges, head):
     assert (edges > 0).all()
     np.testing.assert_allclose(edges.sum(0), 1, rtol=1e-5)
     assert head.solver.method == "direct"
-    assert head.solver.steps is head.solver.converged is None
+    assert head.solver.iterations is head.solver.converged is None
     if len(weights):
         residual = np.linalg.norm(edges @ weights - weights) / np.linalg.norm(weights)
         # The record's edges are rounded, those that were measured are not.
@@ -71,10 +71,10 @@ def test_every_record_is_sound_and_says_what_predict_says(kind, aggregator):
         if kind == "document":
             assert len(found.words) == len(found.sentences.nodes)
             check_graph(found.sentences, texts[0])
-            for graph, place in zip(found.words, found.sentences.places, strict=True):
+            for graph, place in zip(found.words, found.sentences.spans, strict=True):
                 check_graph(graph, texts[0])
-                assert graph.places[0][0] == place[0]
-                assert graph.places[-1][1] == place[1]
+                assert graph.spans[0][0] == place[0]
+                assert graph.spans[-1][1] == place[1]
         else:
             assert found.sentences is None
             for graph, text in zip(found.words, texts, strict=True):
@@ -89,7 +89,7 @@ def test_a_record_names_its_model():
     pipeline = small_pipeline("pair", "self-attention", encoder="cnn")
     pipeline.name = "mine"
     found = pipeline.explain("a film", "the film")
-    assert found.model == Source("mine", "pair", "cnn", "self-attention")
+    assert found.model == ModelInfo("mine", "pair", "cnn", "self-attention")
 
 
 def test_words_are_those_of_the_text_as_typed():
@@ -102,7 +102,7 @@ def test_words_are_those_of_the_text_as_typed():
 def test_a_long_text_shows_the_words_that_the_model_saw(count, cut):
     (graph,) = small_pipeline("text").explain(" ".join(["film"] * count)).words
     assert len(graph.nodes) == len(graph.weights) == len(graph.edges()) == 10
-    assert graph.cut == cut
+    assert graph.truncated == cut
 
 
 def test_sentences_of_a_document_are_found_and_cut():
@@ -115,11 +115,11 @@ def test_sentences_of_a_document_are_found_and_cut():
         "Not it.",
     ]
     assert [len(graph.nodes) for graph in found.words] == [3, 4, 5, 3]
-    assert found.sentences.cut
-    assert not any(graph.cut for graph in found.words)
+    assert found.sentences.truncated
+    assert not any(graph.truncated for graph in found.words)
     long = small_pipeline("document").explain("It was good. " + "film " * 12)
-    assert [graph.cut for graph in long.words] == [False, True]
-    assert not long.sentences.cut
+    assert [graph.truncated for graph in long.words] == [False, True]
+    assert not long.sentences.truncated
 
 
 def check_numbers(graph, pooled, row=0):
@@ -182,14 +182,14 @@ def test_the_power_method_tells_how_it_ended(kind):
         if name.endswith("aggregator")
     ]
     texts = ("the film was good. it was not bad.", "a film")[: 1 + (kind == "pair")]
-    for max_steps, converged in ((200, True), (1, False)):
+    for max_iter, converged in ((200, True), (1, False)):
         for level in levels:
-            level.solver = PowerSettings(max_steps=max_steps)
+            level.solver = PowerIteration(max_iter=max_iter)
         for graph in pipeline.explain(*texts).graphs:
             (head,) = graph.heads
             assert head.solver.method == "power"
             assert head.solver.converged == converged
-            assert 1 <= head.solver.steps <= max_steps
+            assert 1 <= head.solver.iterations <= max_iter
             edges, weights = graph.edges(0), np.array(head.weights)
             residual = np.linalg.norm(edges @ weights - weights)
             residual /= np.linalg.norm(weights)
@@ -204,7 +204,7 @@ def test_a_text_without_words_has_graphs_without_nodes(kind):
     graphs = found.words if kind != "document" else [found.sentences]
     assert len(graphs) == (2 if kind == "pair" else 1)
     for graph in graphs:
-        assert (graph.nodes, graph.places, graph.weights) == ([], [], [])
+        assert (graph.nodes, graph.spans, graph.weights) == ([], [], [])
         assert [(head.weights, head.edges) for head in graph.heads] == [([], [])]
         assert graph.edges().shape == (0, 0)
     assert kind != "document" or found.words == []
@@ -238,8 +238,8 @@ def test_weights_are_shares_in_every_precision(dtype):
 
 
 def test_explaining_does_not_train():
-    pipeline = small_pipeline("pair", embedding={"dim": 6, "dropout": 0.9})
+    pipeline = small_pipeline("pair", embedding={"embedding_dim": 6, "dropout": 0.9})
     pipeline.model.train()
-    first = explain(pipeline.model, pipeline.word_ids, TEXTS[0], OTHERS[0])
-    assert first == explain(pipeline.model, pipeline.word_ids, TEXTS[0], OTHERS[0])
+    first = explain(pipeline.model, pipeline.processor, TEXTS[0], OTHERS[0])
+    assert first == explain(pipeline.model, pipeline.processor, TEXTS[0], OTHERS[0])
     assert all(parameter.grad is None for parameter in pipeline.model.parameters())

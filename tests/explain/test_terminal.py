@@ -20,7 +20,7 @@ def test_each_word_is_followed_by_its_per_cent():
     assert shaded(graph([0.1, 0.7, 0.2])).plain == "a 10 fine 70 day 20 "
 
 
-def test_the_heavier_word_is_the_stronger_coloured():
+def test_the_heavier_word_is_the_stronger_colored():
     spans = shaded(graph([0.1, 0.7, 0.2])).spans
     blues = [int(str(span.style).rstrip(")").split(",")[-1]) for span in spans[::2]]
     assert blues[1] < blues[2] < blues[0]
@@ -63,12 +63,12 @@ def test_text_is_not_markup():
     assert told.count("[red]") == 2  # in the title and among the classes
 
 
-def test_without_colour_the_numbers_say_the_same():
+def test_without_color_the_numbers_say_the_same():
     record = document(heads=2)
     plain = printed(view(record), force_terminal=True, no_color=True)
-    coloured = printed(view(record), force_terminal=True, color_system="truecolor")
+    colored = printed(view(record), force_terminal=True, color_system="truecolor")
     assert "\x1b[38;2" not in plain
-    assert "48;2;" in coloured
+    assert "48;2;" in colored
     piped = printed(view(record))
     assert "\x1b" not in piped
     for share in record.sentences.weights:
@@ -118,8 +118,8 @@ def test_each_head_is_shown_alone():
 def test_what_is_missing_is_said():
     assert "no words" in printed(view(text([])))
     assert "no words" in printed(view(document([])))
-    assert "reads no further" in printed(view(text(cut=True)))
-    assert printed(view(document(cut=True))).count("reads no further") == 3
+    assert "reads no further" in printed(view(text(truncated=True)))
+    assert printed(view(document(truncated=True))).count("reads no further") == 3
 
 
 def test_many_classes_are_summed_up():

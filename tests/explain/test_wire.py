@@ -32,7 +32,7 @@ def test_a_models_records_are_read_again(kind, aggregator):
         record = pipeline.explain(one, other if kind == "pair" else None)
         again = Explanation.from_json(record.to_json())
         assert again == record
-        assert json.loads(record.to_json())["schema"] == "perron-graph-1"
+        assert json.loads(record.to_json())["schema"] == "perron-graph-3"
 
 
 def changed(record, change):
@@ -69,7 +69,7 @@ MALFORMED = {
         lambda table: table["words"][0]["heads"][0]["edges"][3].pop(),
         ["8 nodes"],
     ),
-    "a place": (lambda table: table["words"][0]["places"].pop(), ["8 nodes"]),
+    "a place": (lambda table: table["words"][0]["spans"].pop(), ["8 nodes"]),
     "a weight": (lambda table: table["words"][0]["weights"].pop(), ["8 nodes"]),
     "heads": (lambda table: table["words"][1].update(heads=[]), ["weights", "heads"]),
     "edges of one head": (
@@ -88,7 +88,7 @@ def test_a_malformed_record_is_refused_with_the_reason(kind):
 
 
 def test_a_record_cut_short_is_refused():
-    with pytest.raises(DataError, match=mentions("perron-graph-1", "JSON")):
+    with pytest.raises(DataError, match=mentions("perron-graph-3", "JSON")):
         Explanation.from_json(pair(heads=2).to_json()[:-1])
 
 
@@ -98,7 +98,7 @@ def test_the_schema_is_that_of_the_newest_version():
 
 def test_a_field_that_was_added_under_the_same_schema_is_ignored():
     def add(table):
-        table["colour"] = table["words"][0]["heads"][1]["colour"] = "red"
+        table["color"] = table["words"][0]["heads"][1]["color"] = "red"
 
     record = pair(heads=2)
     assert Explanation.from_json(changed(record, add)) == record

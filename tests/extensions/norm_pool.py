@@ -2,7 +2,7 @@
 
 import torch
 
-from perron import Aggregator, Pooled, Words, weighted_sum
+from perron import Aggregator, PoolingOutput, TokenBatch, weighted_sum
 
 
 class NormPool(Aggregator):
@@ -10,18 +10,18 @@ class NormPool(Aggregator):
 
     recipe_name = "norm"
 
-    def __init__(self, dim: int, temperature: float = 1.0) -> None:
+    def __init__(self, embed_dim: int, temperature: float = 1.0) -> None:
         """Set up the pooling.
 
         Args:
-            dim: Width of the states.
+            embed_dim: Width of the states.
             temperature: T. The larger, the more equal the weights.
         """
-        super().__init__(dim)
+        super().__init__(embed_dim)
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, got {temperature}.")
         self.temperature = temperature
 
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        norms = torch.linalg.vector_norm(words.states, dim=-1, keepdim=True)
-        return weighted_sum(words.softmax(norms / self.temperature), words)
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
+        norms = torch.linalg.vector_norm(tokens.states, dim=-1, keepdim=True)
+        return weighted_sum(tokens.softmax(norms / self.temperature), tokens)

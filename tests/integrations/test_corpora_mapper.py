@@ -123,10 +123,12 @@ def test_a_column_is_never_written_over(folder):
     assert got["label"] == [1]
 
 
-def test_tokenised_texts_are_parted_by_blanks_alone(folder):
+def test_tokenized_texts_are_parted_by_blanks_alone(folder):
     texts = ["good. film"]
     whole = TextMapper(folder, "encode")({"text": texts})["vector"][0]
-    parted = TextMapper(folder, "encode", tokenised=True)({"text": texts})["vector"][0]
+    parted = TextMapper(folder, "encode", pretokenized=True)({"text": texts})["vector"][
+        0
+    ]
     assert not np.allclose(whole, parted)
     np.testing.assert_allclose(
         whole, TextMapper(folder, "encode")({"text": ["good . film"]})["vector"][0]

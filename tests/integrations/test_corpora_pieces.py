@@ -43,17 +43,17 @@ def corpus(tmp_path):
     return write_corpus(tmp_path / "corpus", sizes)
 
 
-def work_of(found, model, out, skip_bad=False):
+def work_of(found, model, out, skip_invalid=False):
     mapper = TextMapper(model)
     out.mkdir()
     schema = pa.schema([*found.schema, *mapper.new_fields])
-    return WorkerConfig(mapper, found.root, out, schema, skip_bad)
+    return WorkerConfig(mapper, found.root, out, schema, skip_invalid)
 
 
-def run_here(path, model, out, piece_rows=1000, skip_bad=False):
+def run_here(path, model, out, piece_rows=1000, skip_invalid=False):
     """Do what the engine does, without Ray; return the first problem, or counts."""
     found = find_corpus(path, TEXT)
-    at_work = PieceWorker(work_of(found, model, out, skip_bad))
+    at_work = PieceWorker(work_of(found, model, out, skip_invalid))
     pieces = found.pieces(piece_rows)
     for piece in reversed(pieces):
         answer = at_work(asdict(piece))
@@ -98,7 +98,7 @@ def test_a_corpus_without_rows_has_a_part_with_the_columns(model, tmp_path):
 
 def test_hidden_files_are_passed_over(corpus):
     (corpus / "_temporary").mkdir()
-    for name in ("_temporary/x.parquet", ".hidden.parquet", "notes.txt"):
+    for name in ("_temporary/x.parquet", ".hidden_dim.parquet", "notes.txt"):
         (corpus / name).write_bytes(b"no Parquet")
     assert len(find_corpus(corpus, TEXT).files) == 4
 
@@ -159,7 +159,7 @@ def with_bad_rows(tmp_path):
 
 def test_a_row_without_a_text_is_named_by_file_and_row(with_bad_rows, model, tmp_path):
     problem = run_here(with_bad_rows, model, tmp_path / "out")
-    assert_mentions(problem, "bad.parquet, line 3", "text", "--skip-bad")
+    assert_mentions(problem, "bad.parquet, line 3", "text", "--skip-invalid")
     assert not list((tmp_path / "out").iterdir())
     problem = run_here(with_bad_rows, model, tmp_path / "two", piece_rows=3)
     assert_mentions(problem, "bad.parquet, line 7", "text", "UTF-8")
@@ -167,7 +167,7 @@ def test_a_row_without_a_text_is_named_by_file_and_row(with_bad_rows, model, tmp
 
 def test_bad_rows_are_left_out_and_counted(with_bad_rows, model, tmp_path):
     out = tmp_path / "out"
-    assert run_here(with_bad_rows, model, out, 5, skip_bad=True) == (5, 3)
+    assert run_here(with_bad_rows, model, out, 5, skip_invalid=True) == (5, 3)
     check_result(out, model, 8, missing=(2, 4, 6))
 
 
@@ -252,12 +252,12 @@ def test_parts_of_another_run_are_never_mixed_in(corpus, model, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
 
-    def begin(model=model, rows=1000, skip_bad=False, **settings):
+    def begin(model=model, rows=1000, skip_invalid=False, **settings):
         mapper = TextMapper(model, **settings)
         found = find_corpus(corpus, Columns(mapper.text, None, None))
-        claim(out, manifest_of(found, mapper, rows, skip_bad))
+        claim(out, manifest_of(found, mapper, rows, skip_invalid))
 
-    begin(skip_bad=True)
+    begin(skip_invalid=True)
     begin()  # nothing was computed yet: no part is of another run
     (out / "part-0000000.parquet").touch()
     begin()  # the same goes on
@@ -265,8 +265,8 @@ def test_parts_of_another_run_are_never_mixed_in(corpus, model, tmp_path):
         begin(rows=500)
     with pytest.raises(SettingsError, match=mentions("task", "'predict'", "'encode'")):
         begin(task="encode")
-    with pytest.raises(SettingsError, match=mentions("skip_bad", False, True)):
-        begin(skip_bad=True)
+    with pytest.raises(SettingsError, match=mentions("skip_invalid", False, True)):
+        begin(skip_invalid=True)
     other = save_model(tmp_path / "other")
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
     with pytest.raises(SettingsError, match=mentions(out, "model")):

@@ -135,10 +135,10 @@ def test_an_error_of_a_worker_names_file_and_row(model, tmp_path):
     run = [TextMapper(model), path, tmp_path / "out"]
     with pytest.raises(DataError, match=mentions("a.parquet, line 1201", "text")):
         run_on_ray(*run, workers=1)
-    with pytest.raises(SettingsError, match=mentions("skip_bad", False, True)):
-        run_on_ray(*run, workers=1, skip_bad=True)
+    with pytest.raises(SettingsError, match=mentions("skip_invalid", False, True)):
+        run_on_ray(*run, workers=1, skip_invalid=True)
     out = tmp_path / "second"
-    outcome = run_on_ray(*run[:2], out, workers=1, skip_bad=True)
+    outcome = run_on_ray(*run[:2], out, workers=1, skip_invalid=True)
     assert (outcome.rows, outcome.left_out) == (1499, 1)
     check_result(out, model, 1500, missing=(1200,))
 

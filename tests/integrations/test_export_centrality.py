@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from perron_tests.graphs import softmax_edges
 from perron_tests.reference import nearly_decomposable, stationary_in_80_digits
 
-from perron import stationary
+from perron import stationary_distribution
 from perron.integrations.export.operators import DOMAIN, functions
 
 
@@ -57,10 +57,12 @@ def test_padding_is_left_out_and_a_text_may_have_no_words(solve):
     edges = softmax_edges(4, 9, 9, std=2).float()
     mask = torch.arange(9) < torch.tensor([9, 0, 1, 5]).unsqueeze(1)
     found = solve(edges.numpy(), mask.numpy())
-    np.testing.assert_allclose(found, stationary(edges, mask), rtol=1e-5)
+    np.testing.assert_allclose(found, stationary_distribution(edges, mask), rtol=1e-5)
     assert (found[~mask.numpy()] == 0).all()
 
 
 def test_edges_that_vanished_count_as_weak_ones(solve):
     edges = torch.eye(3)[[1, 0, 2]].unsqueeze(0)  # the third word knows only itself
-    np.testing.assert_allclose(solve(edges.numpy()), stationary(edges), atol=1e-6)
+    np.testing.assert_allclose(
+        solve(edges.numpy()), stationary_distribution(edges), atol=1e-6
+    )

@@ -9,7 +9,7 @@ from perron_tests.exports import onnx_difference, run_folder
 from perron_tests.models import AGGREGATORS, ENCODERS, KINDS, small_model
 from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
 
-from perron import PowerSettings
+from perron import PowerIteration
 from perron.errors import DataError
 from perron.integrations.export import export_onnx, export_torch, operators, write
 
@@ -48,7 +48,7 @@ def test_a_text_alone_is_as_in_a_batch(folder, text):
 
 def test_weights_sum_to_one_and_are_zero_without_words(pipeline, folder):
     weights = run_folder(folder, TEXTS)["weights"]
-    words = [len(row["ids"]) for row in pipeline.word_ids.rows(TEXTS)]
+    words = [len(row["ids"]) for row in pipeline.processor.rows(TEXTS)]
     expected = [float(count > 0) for count in words]
     np.testing.assert_allclose(weights.sum(1), expected, atol=1e-6)
     np.testing.assert_array_equal((weights > 0).sum(1), words)
@@ -110,7 +110,7 @@ def test_pairs_get_the_same_probabilities_without_perron(tmp_path):
 def test_a_program_of_torch_takes_any_length(pipeline, tmp_path):
     export_torch(pipeline, tmp_path / "program")
     program = torch.export.load(tmp_path / "program" / "model.pt2").module()
-    ids = torch.tensor([row["ids"] for row in pipeline.word_ids.rows(["bad"])])
+    ids = torch.tensor([row["ids"] for row in pipeline.processor.rows(["bad"])])
     found = program(ids=ids, lengths=torch.tensor([1]))["probabilities"]
     np.testing.assert_allclose(found, pipeline.predict_proba(["bad"]), atol=1e-6)
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     model = small_model("text", "centrality", "none")
     with pytest.raises(ValueError, match=mentions("opset", 18, 23, 7)):
         export_onnx(model, tmp_path / "a", opset=7)
-    model.aggregator.solver = PowerSettings()
+    model.aggregator.solver = PowerIteration()
     with pytest.raises(ValueError, match=mentions("power method", "solver", "direct")):
         export_onnx(model, tmp_path / "a")
     assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ def pipeline(tmp_path):
     table["model"] = {"encoder": f"hf:{write_tiny_bert(tmp_path / 'bert')}"}
     table["text"] = {"max_words": 30}
     prepared = prepare(read_recipe(table))
-    return Pipeline(prepared.model, prepared.word_ids)
+    return Pipeline(prepared.model, prepared.processor)
 
 
 def test_onnxruntime_gives_the_same_probabilities(pipeline, tmp_path):

@@ -12,7 +12,7 @@ from perron_tests.models import small_config
 from perron import Pipeline
 from perron.integrations.export import export_onnx
 from perron.models import build_model
-from perron.text.encoding import WordIds
+from perron.text.encoding import TextProcessor
 from perron.text.tokenizers import UNKNOWN, WordTokenizer
 
 
@@ -27,13 +27,13 @@ def sentences():
 def test_real_sentences_get_the_same_probabilities(sentences, tmp_path):
     words = sorted({word for sentence in sentences for word in sentence.split()})
     tokenizer = WordTokenizer.of_words([UNKNOWN, *words], "lower")
-    config = small_config("text", "centrality", "bilstm", vocabulary=len(words) + 1)
+    config = small_config("text", "centrality", "bilstm", vocab_size=len(words) + 1)
     torch.manual_seed(0)
     model = build_model(config.model_copy(update={"max_words": 50}))
     with torch.no_grad():  # so that texts and weights differ by more than rounding
         model.head.layers[1].weight.mul_(8)
         model.aggregator.connectivity.score.mul_(30)
-    pipeline = Pipeline(model, WordIds(tokenizer, "text", 50, 40))
+    pipeline = Pipeline(model, TextProcessor(tokenizer, "text", 50, 40))
     export_onnx(pipeline, tmp_path / "onnx")
 
     texts = [*sentences, "", "good"]

@@ -50,12 +50,12 @@ def classifier(bert, aggregator="centrality", **config):
 
 
 def test_it_pools_the_encoders_states_by_centrality(bert, tokenizer):
-    model = classifier(bert, {"name": "centrality", "hidden": 6, "heads": 2})
+    model = classifier(bert, {"name": "centrality", "hidden_dim": 6, "num_heads": 2})
     batch = tokenizer(["the film", "fine"], padding=True, return_tensors="pt")
     with torch.no_grad():
         found = model(**batch, output_edges=True)
         states = model.encoder(**batch).last_hidden_state
-        again = CentralityPool(16, hidden=6, heads=2)
+        again = CentralityPool(16, hidden_dim=6, num_heads=2)
         again.load_state_dict(model.aggregator.state_dict())
         pooled = again(states, batch["attention_mask"].bool(), need_edges=True)
         want = model.classifier(pooled.vector)
@@ -239,7 +239,7 @@ def test_memory_can_be_spared_by_checkpoints_of_gradients(bert, tokenizer):
     [
         ("middle", "aggregator.*'middle'"),
         ({"name": "centrality", "hedas": 2}, r"aggregator\.centrality\.hedas"),
-        ({"name": "centrality", "heads": 0}, r"aggregator\.centrality: heads .*0"),
+        ({"name": "centrality", "num_heads": 0}, r"aggregator\.centrality: heads .*0"),
     ],
 )
 def test_an_aggregator_that_is_none_is_refused(aggregator, problem):

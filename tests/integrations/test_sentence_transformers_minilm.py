@@ -43,7 +43,7 @@ def minilm(*modules):
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    return minilm(CentralityPooling(WIDTH, heads=2))
+    return minilm(CentralityPooling(WIDTH, num_heads=2))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_encode_tells_what_each_token_weighs(model):
 
 
 def test_an_excluded_prompt_is_read_but_not_pooled(model):
-    pooling = CentralityPooling(WIDTH, heads=2, include_prompt=False)
+    pooling = CentralityPooling(WIDTH, num_heads=2, include_prompt=False)
     pooling.load_state_dict(model[1].state_dict())
     without = minilm(pooling)
     prompt = "query: "
@@ -110,7 +110,7 @@ def test_mean_pooling_gives_the_vectors_of_the_packaged_model():
 
 
 def test_a_model_in_half_precision_encodes_nearly_the_same(model):
-    half = minilm(CentralityPooling(WIDTH, heads=2))
+    half = minilm(CentralityPooling(WIDTH, num_heads=2))
     half[1].load_state_dict(model[1].state_dict())
     vectors = half.bfloat16().encode(TEXTS, convert_to_tensor=True)
     assert vectors.dtype == torch.bfloat16

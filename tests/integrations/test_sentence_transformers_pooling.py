@@ -23,12 +23,14 @@ LENGTHS = [4, 1, 6]
 MODULES = {
     "max": lambda: AggregatorPooling(8, "max"),
     "mean": lambda: AggregatorPooling(8, "mean"),
-    "self-attention": lambda: AggregatorPooling(8, "self-attention", queries=2),
-    "intra-attention": lambda: AggregatorPooling(8, "intra-attention", hidden=5),
-    "dynamic-routing": lambda: AggregatorPooling(8, "dynamic-routing", capsules=2),
+    "self-attention": lambda: AggregatorPooling(8, "self-attention", num_queries=2),
+    "intra-attention": lambda: AggregatorPooling(8, "intra-attention", hidden_dim=5),
+    "dynamic-routing": lambda: AggregatorPooling(8, "dynamic-routing", num_capsules=2),
     "reverse routing": lambda: AggregatorPooling(8, "dynamic-routing", reverse=True),
-    "centrality": lambda: CentralityPooling(8, hidden=5),
-    "two heads": lambda: CentralityPooling(8, heads=2, norm="l2", activation="relu"),
+    "centrality": lambda: CentralityPooling(8, hidden_dim=5),
+    "two heads": lambda: CentralityPooling(
+        8, num_heads=2, norm="l2", activation="relu"
+    ),
     "bilinear": lambda: CentralityPooling(8, connectivity="bilinear"),
     "low rank": lambda: CentralityPooling(8, connectivity="low_rank", rank=3),
 }
@@ -76,7 +78,7 @@ def test_every_layout_gives_each_text_what_it_gets_alone(module, texts):
 
 
 def test_tokens_weigh_the_same_in_every_layout(texts):
-    module = CentralityPooling(8, heads=2)
+    module = CentralityPooling(8, num_heads=2)
     right = module(padded(texts))
     left = module(padded(texts, left=True))
     together = module(flat(texts))
@@ -193,23 +195,23 @@ def test_features_that_do_not_fit_are_refused(texts):
 
 def test_the_width_is_that_of_all_heads():
     assert CentralityPooling(8).get_embedding_dimension() == 8
-    assert CentralityPooling(8, heads=3).get_embedding_dimension() == 24
-    queries = AggregatorPooling(8, "self-attention", queries=2)
-    assert queries.get_embedding_dimension() == 16
+    assert CentralityPooling(8, num_heads=3).get_embedding_dimension() == 24
+    num_queries = AggregatorPooling(8, "self-attention", num_queries=2)
+    assert num_queries.get_embedding_dimension() == 16
 
 
 def test_its_options_are_those_of_the_pool():
     own = inspect.signature(CentralityPooling).parameters
     pool = inspect.signature(CentralityPool).parameters
-    left_out = {"dim", "device", "dtype"}
+    left_out = {"embed_dim", "device", "dtype"}
     options = {name: p.default for name, p in pool.items() if name not in left_out}
     found = {name: p.default for name, p in own.items()}
     required = inspect.Parameter.empty
-    assert found == {"dim": required, "include_prompt": True, **options}
+    assert found == {"embed_dim": required, "include_prompt": True, **options}
 
 
 def test_centrality_pooling_is_the_aggregator_of_that_name(texts):
-    options = {"hidden": 7, "heads": 2, "connectivity": "low_rank", "rank": 5}
+    options = {"hidden_dim": 7, "num_heads": 2, "connectivity": "low_rank", "rank": 5}
     options |= {"norm": "l2", "activation": "relu"}
     ours = CentralityPooling(8, **options)
     same = AggregatorPooling(8, "centrality", **options)
@@ -226,9 +228,9 @@ def test_centrality_pooling_is_the_aggregator_of_that_name(texts):
     ("name", "options", "problem"),
     [
         ("centralty", {}, ["'max'", "'centrality'", "centralty"]),
-        ("self-attention", {"heads": 2}, ["heads", "setting"]),
-        ("mean", {"hidden": 50}, ["hidden", "setting"]),
-        ("centrality", {"hidden": 0}, ["hidden", 1]),
+        ("self-attention", {"num_heads": 2}, ["num_heads", "setting"]),
+        ("mean", {"hidden_dim": 50}, ["hidden_dim", "setting"]),
+        ("centrality", {"hidden_dim": 0}, ["hidden_dim", 1]),
         ("centrality", {"connectivity": "mpl"}, ["connectivity", '"mlp"', "'mpl'"]),
     ],
 )
@@ -271,7 +273,7 @@ def test_a_folder_that_is_not_whole_or_was_changed_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"format_version": 99}))
     with pytest.raises(DataError, match="newer version of Perron"):
         AggregatorPooling.load(str(tmp_path))
-    change(hidden=7)
+    change(hidden_dim=7)
     with pytest.raises(RuntimeError, match="size mismatch"):
         AggregatorPooling.load(str(tmp_path))
     (tmp_path / "model.safetensors").unlink()

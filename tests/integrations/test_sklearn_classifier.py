@@ -24,7 +24,7 @@ def fitted():
     return CentralityClassifier(**QUICK).fit(TEXTS, LABELS)
 
 
-def test_it_learns_what_can_be_learnt(fitted):
+def test_it_learns_what_can_be_learned(fitted):
     assert is_classifier(fitted)
     assert fitted.score(NEW, ANSWERS) > 0.9
     assert fitted.classes_.tolist() == ["bad", "good"]
@@ -87,7 +87,7 @@ def test_nothing_global_is_left_behind(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_clone_copies_parameters_and_nothing_learnt(fitted):
+def test_clone_copies_parameters_and_nothing_learned(fitted):
     cloned = clone(fitted)
     assert cloned.get_params() == fitted.get_params()
     with pytest.raises(NotFittedError):
@@ -104,26 +104,26 @@ def test_every_aggregator_can_be_had(aggregator):
     assert settings.aggregator.name == aggregator
 
 
-@pytest.mark.parametrize("encoder", [*ENCODERS, {"name": "cnn", "widths": (2,)}])
+@pytest.mark.parametrize("encoder", [*ENCODERS, {"name": "cnn", "kernel_sizes": (2,)}])
 def test_every_encoder_can_be_had(encoder):
     model = CentralityClassifier(**QUICK | {"encoder": encoder, "max_iter": 1})
     settings = model.fit(TEXTS, LABELS).pipeline_.model.config.settings.encoder
-    size = {"bilstm": "hidden", "transformer": "hidden", "cnn": "filters"}
+    size = {"bilstm": "hidden_dim", "transformer": "hidden_dim", "cnn": "num_filters"}
     if settings.name in size:
         assert getattr(settings, size[settings.name]) == 8
     if isinstance(encoder, dict):
-        assert settings.widths == (2,)
+        assert settings.kernel_sizes == (2,)
 
 
 def test_parameters_reach_the_model():
     model = CentralityClassifier(
         **QUICK
-        | {"heads": np.int64(3), "connectivity": "bilinear", "max_iter": 1}
+        | {"num_heads": np.int64(3), "connectivity": "bilinear", "max_iter": 1}
         | {"dropout": 0.25, "max_words": 3, "max_vocabulary": 4, "lowercase": False}
     )
     model.fit([text.title() for text in TEXTS], LABELS)
     config = model.pipeline_.model.config
-    assert config.settings.aggregator.heads == 3
+    assert config.settings.aggregator.num_heads == 3
     assert config.settings.aggregator.connectivity == "bilinear"
     assert config.settings.embedding.dropout == config.settings.head.dropout == 0.25
     assert config.max_words == 3
@@ -206,7 +206,7 @@ class TestFromASavedModel:
         model = CentralityClassifier(model=folder, learning_rate=1e-12, max_iter=1)
         model.fit(texts, labels)
         before = perron.load(folder)
-        assert list(model.vocabulary_) == before.word_ids.tokenizer.words
+        assert list(model.vocabulary_) == before.processor.tokenizer.words
         # sorted for the estimator, as they were for the model
         assert model.classes_.tolist() == ["bad", "good", "poor"]
         assert model.pipeline_.labels == ("good", "bad", "poor")

@@ -57,15 +57,15 @@ def test_every_class_has_its_share_of_what_is_held_out(monkeypatch):
     parted = []
     whole = base.encode_texts
 
-    def keep(word_ids, texts, classes, weights):
+    def keep(processor, texts, classes, weights):
         parted.append((texts, classes))
-        return whole(word_ids, texts, classes, weights)
+        return whole(processor, texts, classes, weights)
 
     monkeypatch.setattr(base, "encode_texts", keep)
     labels = ["a"] * 60 + ["b"] * 20
     CentralityClassifier(**QUICK, validation_fraction=0.2).fit(TEXTS, labels)
-    (train, learnt), (held, judged) = parted
-    assert np.bincount(learnt).tolist() == [48, 16]
+    (train, learned), (held, judged) = parted
+    assert np.bincount(learned).tolist() == [48, 16]
     assert np.bincount(judged).tolist() == [12, 4]
     assert sorted([*train, *held]) == sorted(TEXTS)
 
@@ -119,9 +119,9 @@ def test_a_warm_start_wants_the_same_classes_and_the_same_model():
     with pytest.raises(ValueError, match=mentions("bad, good", "y", "a, b")):
         model.fit(TEXTS, ["a", "b"] * 40)
     with pytest.raises(ValueError, match=mentions("aggregator", "warm_start=False")):
-        model.set_params(heads=2).fit(TEXTS, LABELS)
+        model.set_params(num_heads=2).fit(TEXTS, LABELS)
     with pytest.raises(ValueError, match=mentions("max_words", "warm_start=False")):
-        model.set_params(heads=1, max_words=3).fit(TEXTS, LABELS)
+        model.set_params(num_heads=1, max_words=3).fit(TEXTS, LABELS)
     assert (model.predict_proba(NEW) == before).all()
     model.set_params(max_words=200, learning_rate=0.01).fit(TEXTS, LABELS)
 

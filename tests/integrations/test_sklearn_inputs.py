@@ -124,8 +124,8 @@ def test_weights_of_no_use_are_refused(weights, of_class, message):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("heads", 0, r"heads: .*\b1\b.*\b0\b"),
-        ("hidden_size", 2.5, r"hidden_size: .*integer.*2\.5"),
+        ("num_heads", 0, r"heads: .*\b1\b.*\b0\b"),
+        ("hidden_dim", 2.5, r"hidden_dim: .*integer.*2\.5"),
         ("dropout", 1.0, r"dropout: .*1\.0"),
         ("learning_rate", -1, "learning_rate: "),
         ("validation_fraction", 0, "validation_fraction: "),

@@ -41,11 +41,11 @@ def test_cross_validation_scores_each_part():
 
 
 def test_a_search_finds_the_better_parameters():
-    grid = {"learning_rate": [1e-9, 0.1], "heads": [1, 2]}
+    grid = {"learning_rate": [1e-9, 0.1], "num_heads": [1, 2]}
     search = GridSearchCV(CentralityClassifier(**LITTLE), grid, cv=2).fit(TEXTS, LABELS)
     assert search.best_params_["learning_rate"] == 0.1
     best = search.best_estimator_.pipeline_.model.config.settings
-    assert best.aggregator.heads == search.best_params_["heads"]
+    assert best.aggregator.num_heads == search.best_params_["num_heads"]
     assert search.predict(["a fine film", "a sour film"]).tolist() == ["good", "bad"]
 
 
@@ -55,7 +55,7 @@ class TestInTwoProcesses:
 
     def test_a_search_finds_the_same(self):
         one, two = (
-            GridSearchCV(CentralityClassifier(**LITTLE), {"heads": [1, 2]}, cv=2)
+            GridSearchCV(CentralityClassifier(**LITTLE), {"num_heads": [1, 2]}, cv=2)
             .set_params(n_jobs=jobs)
             .fit(TEXTS, LABELS)
             .cv_results_["mean_test_score"]
@@ -72,10 +72,10 @@ class TestInTwoProcesses:
 
 
 def test_a_random_search_may_draw_numpys_numbers():
-    choices = {"hidden_size": np.arange(4, 6), "connectivity": np.array(["query"])}
+    choices = {"hidden_dim": np.arange(4, 6), "connectivity": np.array(["query"])}
     model = CentralityClassifier(**LITTLE | {"max_iter": 1})
     search = RandomizedSearchCV(model, choices, n_iter=2, cv=2, random_state=0)
-    assert search.fit(TEXTS, LABELS).best_params_["hidden_size"] in (4, 5)
+    assert search.fit(TEXTS, LABELS).best_params_["hidden_dim"] in (4, 5)
 
 
 def test_it_is_a_step_of_a_pipeline():

@@ -84,9 +84,9 @@ def test_a_pickle_of_the_future_is_refused(fitted):
     ids=["pickle", "deepcopy", "joblib"],
 )
 def test_a_copy_is_the_same(fitted, copied, tmp_path):
-    chance = torch.get_rng_state()
+    rng = torch.get_rng_state()
     again = copied(fitted, tmp_path)
-    assert torch.equal(torch.get_rng_state(), chance)
+    assert torch.equal(torch.get_rng_state(), rng)
     assert again.get_params() == fitted.get_params()
     assert (again.predict_proba(TEXTS) == fitted.predict_proba(TEXTS)).all()
     assert again.loss_curve_ == fitted.loss_curve_
@@ -96,7 +96,7 @@ def test_a_copy_is_the_same(fitted, copied, tmp_path):
 
 
 def test_an_estimator_that_is_not_fitted_can_be_pickled():
-    model = CentralityVectorizer(heads=3)
+    model = CentralityVectorizer(num_heads=3)
     assert pickle.loads(pickle.dumps(model)).get_params() == model.get_params()
 
 

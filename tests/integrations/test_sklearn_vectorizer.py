@@ -20,7 +20,7 @@ NEW, ANSWERS = opinions(40, seed=1)
 
 @pytest.fixture(scope="module")
 def fitted():
-    return CentralityVectorizer(**QUICK, heads=2).fit(TEXTS, LABELS)
+    return CentralityVectorizer(**QUICK, num_heads=2).fit(TEXTS, LABELS)
 
 
 def test_texts_become_the_vectors_that_the_model_pools(fitted):
@@ -33,7 +33,7 @@ def test_texts_become_the_vectors_that_the_model_pools(fitted):
 
 
 def test_it_is_trained_as_the_classifier_is(fitted):
-    classifier = CentralityClassifier(**QUICK, heads=2).fit(TEXTS, LABELS)
+    classifier = CentralityClassifier(**QUICK, num_heads=2).fit(TEXTS, LABELS)
     assert (classifier.pipeline_.encode(NEW) == fitted.transform(NEW)).all()
     assert classifier.loss_curve_ == fitted.loss_curve_
     ours, theirs = (set(m().get_params()) for m in (type(fitted), type(classifier)))

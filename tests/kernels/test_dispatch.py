@@ -29,7 +29,7 @@ X = torch.zeros(1)
 POOL = """
 import sys, warnings
 import torch
-from perron import CentralityPool, MaxPool, stationary
+from perron import CentralityPool, MaxPool, stationary_distribution
 from perron.kernels import selected, use
 warnings.simplefilter("always")
 
@@ -41,7 +41,7 @@ mask = torch.arange(4) < torch.tensor([[4], [2], [3]])
 for pool in (CentralityPool(5), MaxPool(5)):
     pool(states.requires_grad_(), mask).vector.sum().backward()
     pool(states[mask], lengths=mask.sum(1)).vector.sum().backward()
-stationary(torch.rand(9, 3, 3))
+stationary_distribution(torch.rand(9, 3, 3))
 report()
 """
 
@@ -145,8 +145,8 @@ def test_only_plain_tensors_in_eager_mode_are_eager():
     [
         MaxPool(5),
         SelfAttentionPool(5),
-        CentralityPool(5, heads=2),
-        CentralityPool(5, activation="relu", values="flow"),
+        CentralityPool(5, num_heads=2),
+        CentralityPool(5, activation="relu", value="incoming"),
         CentralityPool(5, connectivity="bilinear", norm="l2"),
         CentralityPool(5, connectivity="low_rank"),
     ],

@@ -7,14 +7,16 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from perron.layers import BiLSTMEncoder
 
 
-def torch_twin(encoder: BiLSTMEncoder, dim: int, hidden: int, layers: int) -> nn.LSTM:
+def torch_twin(
+    encoder: BiLSTMEncoder, dim: int, hidden_dim: int, layers: int
+) -> nn.LSTM:
     """Torch's own bidirectional network with the same weights."""
-    twin = nn.LSTM(dim, hidden, layers, batch_first=True, bidirectional=True)
+    twin = nn.LSTM(dim, hidden_dim, layers, batch_first=True, bidirectional=True)
     weights = {}
     for depth in range(layers):
-        for name, weight in encoder.onward[depth].named_parameters():
+        for name, weight in encoder.forward_layers[depth].named_parameters():
             weights[name.replace("l0", f"l{depth}")] = weight.detach()
-        for name, weight in encoder.homeward[depth].named_parameters():
+        for name, weight in encoder.backward_layers[depth].named_parameters():
             weights[name.replace("l0", f"l{depth}_reverse")] = weight.detach()
     twin.load_state_dict(weights)
     return twin
@@ -22,7 +24,7 @@ def torch_twin(encoder: BiLSTMEncoder, dim: int, hidden: int, layers: int) -> nn
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_equals_packed_sequences_of_torch(layers):
-    encoder = BiLSTMEncoder(5, hidden=4, layers=layers)
+    encoder = BiLSTMEncoder(5, hidden_dim=4, num_layers=layers)
     twin = torch_twin(encoder, 5, 4, layers)
     lengths = [3, 1, 6, 2]
     texts = torch.randn(12, 5).split(lengths)
@@ -39,14 +41,14 @@ def test_equals_packed_sequences_of_torch(layers):
 
 def test_dropout_lies_between_layers_and_only_in_training():
     words = torch.randn(1, 4, 5)
-    one = BiLSTMEncoder(5, 4, layers=1, dropout=0.9)
+    one = BiLSTMEncoder(5, 4, num_layers=1, dropout=0.9)
     assert torch.equal(one(words), one(words))
-    two = BiLSTMEncoder(5, 4, layers=2, dropout=0.9)
+    two = BiLSTMEncoder(5, 4, num_layers=2, dropout=0.9)
     assert not torch.equal(two(words), two(words))
     two.eval()
     assert torch.equal(two(words), two(words))
 
 
 def test_no_layers_are_refused():
-    with pytest.raises(ValueError, match=mentions("layers", 1, 0)):
-        BiLSTMEncoder(5, layers=0)
+    with pytest.raises(ValueError, match=mentions("num_layers", 1, 0)):
+        BiLSTMEncoder(5, num_layers=0)

@@ -7,7 +7,7 @@ from perron.layers import CNNEncoder
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8])
 def test_equals_a_loop_over_words(width):
     """A filter sees (width - 1) // 2 words before, the rest after; beyond are zeros."""
-    encoder = CNNEncoder(3, widths=(width,), filters=2).double()
+    encoder = CNNEncoder(3, kernel_sizes=(width,), num_filters=2).double()
     words = torch.randn(5, 3, dtype=torch.float64)
     weight, bias = encoder.convolutions[0].weight, encoder.convolutions[0].bias
     want = torch.zeros(5, 2, dtype=torch.float64)
@@ -24,8 +24,8 @@ def test_equals_a_loop_over_words(width):
 
 
 def test_widths_stand_side_by_side():
-    encoder = CNNEncoder(3, widths=(3, 4), filters=2)
-    alone = CNNEncoder(3, widths=(4,), filters=2)
+    encoder = CNNEncoder(3, kernel_sizes=(3, 4), num_filters=2)
+    alone = CNNEncoder(3, kernel_sizes=(4,), num_filters=2)
     alone.convolutions[0].load_state_dict(encoder.convolutions[1].state_dict())
     words = torch.randn(2, 6, 3)
     assert encoder.out_dim == 4

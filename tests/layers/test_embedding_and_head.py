@@ -13,7 +13,7 @@ def test_each_id_gets_its_vector(dtype, shape):
     vectors = embedding(ids)
     assert vectors.shape == (*shape, 3)
     assert torch.equal(vectors, embedding.vectors.weight[ids.long()])
-    assert embedding.dim == 3
+    assert embedding.embedding_dim == 3
 
 
 def test_given_vectors_are_copied():
@@ -62,7 +62,7 @@ def test_dropout_is_on_single_entries_and_only_in_training():
 
 
 def test_head_by_hand():
-    head = ClassifierHead(3, classes=2, hidden=4, dropout=0.5).eval()
+    head = ClassifierHead(3, num_classes=2, hidden_dim=4, dropout=0.5).eval()
     first, second = head.layers[1], head.layers[4]
     vector = torch.randn(5, 3)
     hidden = torch.tanh(vector @ first.weight.T + first.bias)
@@ -71,7 +71,7 @@ def test_head_by_hand():
 
 
 def test_head_drops_before_each_layer():
-    head = ClassifierHead(3, classes=2, hidden=400, dropout=0.5)
+    head = ClassifierHead(3, num_classes=2, hidden_dim=400, dropout=0.5)
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.fill_(1.0)
@@ -84,7 +84,7 @@ def test_head_drops_before_each_layer():
 
 
 def test_head_takes_an_empty_batch():
-    assert ClassifierHead(3, classes=2)(torch.zeros(0, 3)).shape == (0, 2)
+    assert ClassifierHead(3, num_classes=2)(torch.zeros(0, 3)).shape == (0, 2)
 
 
 def test_parameters_have_the_device_and_dtype_that_are_asked_for():
@@ -98,10 +98,10 @@ def test_parameters_have_the_device_and_dtype_that_are_asked_for():
 @pytest.mark.parametrize(
     ("build", "parts"),
     [
-        (lambda: WordEmbedding(0, 3), ["vocabulary", 1, 0]),
-        (lambda: WordEmbedding(5, 0), ["dim", 1, 0]),
+        (lambda: WordEmbedding(0, 3), ["vocab_size", 1, 0]),
+        (lambda: WordEmbedding(5, 0), ["embedding_dim", 1, 0]),
         (lambda: WordEmbedding(5, 3, dropout=1.0), ["dropout", "1.0"]),
-        (lambda: ClassifierHead(3, 2, hidden=0), ["hidden", 1, 0]),
+        (lambda: ClassifierHead(3, 2, hidden_dim=0), ["hidden_dim", 1, 0]),
         (lambda: ClassifierHead(3, 2, dropout=-0.1), ["dropout", -0.1]),
     ],
 )

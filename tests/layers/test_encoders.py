@@ -13,11 +13,13 @@ E = 6
 
 BUILDERS = {
     "none": partial(NoEncoder, E),
-    "bilstm": partial(BiLSTMEncoder, E, hidden=4),
-    "bilstm, 3 layers": partial(BiLSTMEncoder, E, hidden=3, layers=3),
-    "cnn": partial(CNNEncoder, E, widths=(3, 4, 5), filters=8),
-    "cnn, one word": partial(CNNEncoder, E, widths=(1,), filters=24),
-    "transformer": partial(TransformerEncoder, E, 8, layers=2, heads=2, dropout=0.0),
+    "bilstm": partial(BiLSTMEncoder, E, hidden_dim=4),
+    "bilstm, 3 layers": partial(BiLSTMEncoder, E, hidden_dim=3, num_layers=3),
+    "cnn": partial(CNNEncoder, E, kernel_sizes=(3, 4, 5), num_filters=8),
+    "cnn, one word": partial(CNNEncoder, E, kernel_sizes=(1,), num_filters=24),
+    "transformer": partial(
+        TransformerEncoder, E, 8, num_layers=2, num_heads=2, dropout=0.0
+    ),
 }
 LENGTHS = [4, 0, 1, 11, 12, 3]  # 11 and 12 share a group, so that it has padding
 

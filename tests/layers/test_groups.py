@@ -73,8 +73,8 @@ def test_no_group_has_more_padding_than_allowed(lengths, max_padding):
 
 @settings(deadline=None)
 @given(LENGTHS, st.randoms(use_true_random=False))
-def test_order_of_the_texts_does_not_change_the_groups(lengths, chance):
-    mixed = chance.sample(lengths, len(lengths))
+def test_order_of_the_texts_does_not_change_the_groups(lengths, rng):
+    mixed = rng.sample(lengths, len(lengths))
     assert length_groups(mixed).shapes == length_groups(lengths).shapes
 
 

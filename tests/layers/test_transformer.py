@@ -9,14 +9,14 @@ from perron.layers.encoders import _positions
 
 
 def test_order_of_the_words_matters():
-    encoder = TransformerEncoder(6, 8, layers=1, heads=2).eval()
+    encoder = TransformerEncoder(6, 8, num_layers=1, num_heads=2).eval()
     words = torch.randn(1, 4, 6)
     turned = encoder(words.flip(1)).flip(1)
     assert (turned - encoder(words)).abs().max() > 0.01
 
 
 def test_the_same_word_at_two_places_has_two_states():
-    encoder = TransformerEncoder(6, 8, layers=1, heads=2).eval()
+    encoder = TransformerEncoder(6, 8, num_layers=1, num_heads=2).eval()
     first, second = encoder(torch.ones(1, 2, 6))[0]
     assert (first - second).abs().max() > 0.01
 
@@ -39,14 +39,16 @@ def test_far_positions_survive_half_precision():
 
 
 def test_dropout_only_in_training():
-    encoder = TransformerEncoder(6, 8, layers=1, heads=2, dropout=0.5)
+    encoder = TransformerEncoder(6, 8, num_layers=1, num_heads=2, dropout=0.5)
     words = torch.randn(1, 4, 6)
     assert not torch.equal(encoder(words), encoder(words))
     encoder.eval()
     assert torch.equal(encoder(words), encoder(words))
 
 
-@pytest.mark.parametrize(("hidden", "heads"), [(9, 3), (8, 3)])
-def test_a_width_that_cannot_be_parted_is_refused(hidden, heads):
-    with pytest.raises(ValueError, match=mentions("hidden", "heads", hidden, heads)):
-        TransformerEncoder(6, hidden, heads=heads)
+@pytest.mark.parametrize(("hidden_dim", "num_heads"), [(9, 3), (8, 3)])
+def test_a_width_that_cannot_be_parted_is_refused(hidden_dim, num_heads):
+    with pytest.raises(
+        ValueError, match=mentions("hidden_dim", "num_heads", hidden_dim, num_heads)
+    ):
+        TransformerEncoder(6, hidden_dim, num_heads=num_heads)

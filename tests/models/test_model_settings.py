@@ -50,13 +50,15 @@ def defaults(settings):
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_settings_are_the_arguments_of_the_constructor(name):
-    options = constructor(COMPONENTS[name], "dim")
+    options = constructor(COMPONENTS[name], "embed_dim")
     assert defaults(settings_from(COMPONENTS[name])) == {"name": name, **options}
 
 
 def test_so_it_is_for_embedding_and_head():
-    assert defaults(EmbeddingSettings) == constructor(WordEmbedding, "vocabulary")
-    assert defaults(HeadSettings) == constructor(ClassifierHead, "dim", "classes")
+    assert defaults(EmbeddingSettings) == constructor(WordEmbedding, "vocab_size")
+    assert defaults(HeadSettings) == constructor(
+        ClassifierHead, "embed_dim", "num_classes"
+    )
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -69,27 +71,27 @@ def test_every_option_has_a_description(name):
     ("given", "message"),
     [
         ({"agregator": "max"}, "agregator"),
-        ({"aggregator": {"name": "max", "hidden": 3}}, "aggregator.max.hidden"),
+        ({"aggregator": {"name": "max", "hidden_dim": 3}}, "aggregator.max.hidden_dim"),
         ({"aggregator": {"name": "centrality", "hiden": 3}}, "centrality.hiden"),
         ({"embedding": {"width": 3}}, "embedding.width"),
-        ({"head": {"layers": 3}}, "head.layers"),
+        ({"head": {"num_layers": 3}}, "head.num_layers"),
         ({"aggregator": "maximum"}, mentions("maximum", "'max'", "'mean'")),
-        ({"encoder": {"hidden": 3}}, "name"),
+        ({"encoder": {"hidden_dim": 3}}, "name"),
         ({"kind": "novel"}, mentions("kind", "'text'", "'document'", "'pair'")),
-        ({"embedding": {"dim": 0}}, mentions("dim", 1, 0)),
+        ({"embedding": {"embedding_dim": 0}}, mentions("embedding_dim", 1, 0)),
         ({"embedding": {"dropout": 1.0}}, mentions("dropout", 1.0)),
         ({"embedding": {"dropout": -0.1}}, mentions("dropout", -0.1)),
         ({"embedding": {"dropout": float("nan")}}, mentions("dropout", "nan")),
-        ({"encoder": {"name": "bilstm", "layers": 0}}, "layers"),
-        ({"encoder": {"name": "cnn", "widths": []}}, "widths"),
-        ({"encoder": {"name": "cnn", "widths": [3, 0]}}, "widths"),
+        ({"encoder": {"name": "bilstm", "num_layers": 0}}, "num_layers"),
+        ({"encoder": {"name": "cnn", "kernel_sizes": []}}, "kernel_sizes"),
+        ({"encoder": {"name": "cnn", "kernel_sizes": [3, 0]}}, "kernel_sizes"),
         (
-            {"encoder": {"name": "transformer", "hidden": 9, "heads": 3}},
-            mentions("hidden", "even", "heads"),
+            {"encoder": {"name": "transformer", "hidden_dim": 9, "num_heads": 3}},
+            mentions("hidden_dim", "even", "num_heads"),
         ),
         (
-            {"encoder": {"name": "transformer", "hidden": 10, "heads": 4}},
-            mentions("hidden", "even", "heads"),
+            {"encoder": {"name": "transformer", "hidden_dim": 10, "num_heads": 4}},
+            mentions("hidden_dim", "even", "num_heads"),
         ),
         (
             {"aggregator": {"name": "centrality", "norm": "max"}},
@@ -113,13 +115,13 @@ def test_what_makes_no_sense_is_refused_by_name(given, message):
     [
         ({"labels": ("one",)}, mentions("labels", 2)),
         ({"labels": ("a", "b", "a")}, mentions("labels", ("a", "b", "a"))),
-        ({"vocabulary": 0}, "vocabulary"),
+        ({"vocab_size": 0}, "vocab_size"),
         ({"max_words": 0}, "max_words"),
         ({"words": 3}, "words"),
     ],
 )
 def test_an_impossible_configuration_is_refused(given, message):
-    possible = {"settings": ModelSettings(), "vocabulary": 9, "labels": LABELS}
+    possible = {"settings": ModelSettings(), "vocab_size": 9, "labels": LABELS}
     ModelConfig.model_validate(possible)
     with pytest.raises(ValidationError) as caught:
         ModelConfig.model_validate(possible | given)

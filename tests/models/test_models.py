@@ -166,8 +166,8 @@ def test_each_level_of_a_document_has_its_own_parts():
         "document",
         "max",
         "bilstm",
-        sentence_encoder={"name": "cnn", "widths": [3], "filters": 4},
-        sentence_aggregator={"name": "self-attention", "queries": 2},
+        sentence_encoder={"name": "cnn", "kernel_sizes": [3], "num_filters": 4},
+        sentence_aggregator={"name": "self-attention", "num_queries": 2},
     )
     kinds = [
         type(part).__name__
@@ -206,14 +206,16 @@ def test_edges_come_only_when_asked_for():
 
 
 def test_embedding_takes_its_settings():
-    model = small_model("text", embedding={"dim": 7, "freeze": True, "dropout": 0.3})
-    assert model.embedding.dim == 7
+    model = small_model(
+        "text", embedding={"embedding_dim": 7, "freeze": True, "dropout": 0.3}
+    )
+    assert model.embedding.embedding_dim == 7
     assert model.embedding.dropout.p == 0.3
     assert not model.embedding.vectors.weight.requires_grad
 
 
 def test_head_takes_its_settings():
-    model = small_model("text", head={"hidden": 9, "dropout": 0.4})
+    model = small_model("text", head={"hidden_dim": 9, "dropout": 0.4})
     drop, hidden, _, again, last = model.head.layers
     assert (drop.p, again.p) == (0.4, 0.4)
     assert (hidden.out_features, last.out_features) == (9, len(LABELS))

@@ -9,7 +9,7 @@ from perron_tests.models import (
     AGGREGATORS,
     ENCODERS,
     KINDS,
-    VOCABULARY,
+    VOCAB_SIZE,
     batches,
     small_config,
     small_model,
@@ -67,7 +67,7 @@ def test_the_folder_holds_two_files_without_code(folder):
 
 
 def test_frozen_vectors_are_frozen_after_loading(tmp_path):
-    model = small_model("text", embedding={"dim": 6, "freeze": True})
+    model = small_model("text", embedding={"embedding_dim": 6, "freeze": True})
     model.save_pretrained(tmp_path)
     assert not load_model(tmp_path).embedding.vectors.weight.requires_grad
 
@@ -187,15 +187,15 @@ class TestWhatCannotBeLoaded:
                 "settings": inner["settings"],
                 "aggregator": inner["settings"]["aggregator"],
             }
-            levels[place]["colour"] = "red"
+            levels[place]["color"] = "red"
 
         change_config(folder, change)
-        with pytest.raises(DataError, match=rf"{place}.*colour"):
+        with pytest.raises(DataError, match=rf"{place}.*color"):
             load_model(folder)
 
     def test_a_vocabulary_of_another_size(self, folder):
         def change(content):
-            content["model"]["vocabulary"] = VOCABULARY + 1
+            content["model"]["vocab_size"] = VOCAB_SIZE + 1
 
         change_config(folder, change)
         with pytest.raises(DataError, match=mentions(folder / WEIGHTS, "config.json")):

@@ -29,7 +29,7 @@ def test_the_card_tells_what_the_model_is(kind):
 
 def test_odd_labels_and_facts_do_not_break_the_table():
     config = ModelConfig(
-        settings=ModelSettings(), vocabulary=2, labels=("a|b", "c\nd", "---")
+        settings=ModelSettings(), vocab_size=2, labels=("a|b", "c\nd", "---")
     )
     facts = table(model_card(config, {"x|y": "line\nbreak"}))
     assert facts["classes"] == "a¦b, c d, ---"

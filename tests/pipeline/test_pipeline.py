@@ -97,9 +97,9 @@ class TestEveryKind:
 
     def test_dropout_is_never_on(self, pipeline):
         pipeline = small_pipeline(
-            pipeline.word_ids.kind,
-            embedding={"dim": 6, "dropout": 0.9},
-            head={"hidden": 5, "dropout": 0.9},
+            pipeline.processor.kind,
+            embedding={"embedding_dim": 6, "dropout": 0.9},
+            head={"hidden_dim": 5, "dropout": 0.9},
         )
         given = arguments(pipeline)
         want = pipeline.predict_proba(*given)
@@ -128,8 +128,8 @@ class TestEveryKind:
         )
         assert np.array_equal(again.encode(TEXTS), pipeline.encode(TEXTS))
         assert again.predict(*given) == pipeline.predict(*given)
-        assert again.word_ids.max_words == 10
-        assert again.word_ids.max_sentences == 4
+        assert again.processor.max_words == 10
+        assert again.processor.max_sentences == 4
         assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == [
             "README.md",
             "config.json",
@@ -174,7 +174,7 @@ def test_a_pair_model_encodes_each_side_alike():
     np.testing.assert_allclose(
         shares.detach().numpy(), pipeline.predict_proba(TEXTS, OTHERS), atol=1e-6
     )
-    assert pipeline.word_ids.kind == "pair"
+    assert pipeline.processor.kind == "pair"
 
 
 def test_documents_are_read_sentence_by_sentence():

@@ -14,7 +14,7 @@ from perron import (
     IntraAttentionPool,
     MaxPool,
     MeanPool,
-    PowerSettings,
+    PowerIteration,
     SelfAttentionPool,
 )
 
@@ -43,7 +43,7 @@ def test_first_takes_the_first_word_wherever_it_lies(words):
 
 
 def test_self_attention_is_a_softmax_over_words(words):
-    pool = SelfAttentionPool(2, queries=2, hidden=4)
+    pool = SelfAttentionPool(2, num_queries=2, hidden_dim=4)
     pooled = pool(words)
     for q in range(2):
         scores = [
@@ -58,7 +58,7 @@ def test_self_attention_is_a_softmax_over_words(words):
 
 
 def test_intra_attention_lets_the_mean_ask(words):
-    pool = IntraAttentionPool(2, hidden=4)
+    pool = IntraAttentionPool(2, hidden_dim=4)
     mean = words[0].mean(0)
     scores = [
         pool.score.weight[0]
@@ -76,7 +76,7 @@ def squash(s):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_dynamic_routing_is_the_loop_of_its_paper(words, reverse):
     pool = DynamicRoutingPool(
-        2, capsules=2, iterations=3, reverse=reverse, capsule_dim=3
+        2, num_capsules=2, num_iterations=3, reverse=reverse, capsule_dim=3
     )
     votes = torch.stack([pool.vote(h).tanh().view(2, 3) for h in words[0]])  # (N, C, 3)
     logits = torch.zeros(3, 2)
@@ -93,7 +93,7 @@ def test_dynamic_routing_is_the_loop_of_its_paper(words, reverse):
 
 
 def test_routing_gives_one_word_its_squashed_vote():
-    pool = DynamicRoutingPool(4, capsules=2, reverse=True)
+    pool = DynamicRoutingPool(4, num_capsules=2, reverse=True)
     word = torch.randn(1, 1, 4)
     votes = pool.vote(word[0, 0]).tanh().view(2, 2)
     want = torch.cat([squash(votes[0]), squash(votes[1])])
@@ -102,7 +102,7 @@ def test_routing_gives_one_word_its_squashed_vote():
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_mlp_edges_are_the_papers_network_on_every_pair(activation):
-    pool = CentralityPool(3, hidden=4, heads=2, activation=activation)
+    pool = CentralityPool(3, hidden_dim=4, num_heads=2, activation=activation)
     net = pool.connectivity
     words = torch.randn(1, 5, 3)
     edges = pool(words, need_edges=True).head_edges
@@ -119,7 +119,7 @@ def test_mlp_edges_are_the_papers_network_on_every_pair(activation):
 
 
 def test_bilinear_edges_are_a_scaled_dot_product():
-    pool = CentralityPool(3, hidden=4, connectivity="bilinear")
+    pool = CentralityPool(3, hidden_dim=4, connectivity="bilinear")
     net = pool.connectivity
     words = torch.randn(1, 5, 3)
     scores = net.target(words[0]) @ net.source(words[0]).T / math.sqrt(4)
@@ -129,7 +129,7 @@ def test_bilinear_edges_are_a_scaled_dot_product():
 
 @pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "query"])
 def test_the_weights_are_the_perron_vector_of_the_edges(connectivity):
-    pool = CentralityPool(3, heads=2, connectivity=connectivity)
+    pool = CentralityPool(3, num_heads=2, connectivity=connectivity)
     pooled = pool(torch.randn(4, 6, 3), need_edges=True)
     image = (pooled.head_edges @ pooled.head_weights.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(image, pooled.head_weights)
@@ -138,8 +138,8 @@ def test_the_weights_are_the_perron_vector_of_the_edges(connectivity):
 
 
 def test_query_connectivity_is_self_attention():
-    centrality = CentralityPool(3, hidden=4, heads=2, connectivity="query")
-    attention = SelfAttentionPool(3, queries=2, hidden=4)
+    centrality = CentralityPool(3, hidden_dim=4, num_heads=2, connectivity="query")
+    attention = SelfAttentionPool(3, num_queries=2, hidden_dim=4)
     attention.load_state_dict(
         {f"{n}": p for n, p in centrality.connectivity.state_dict().items()}
     )
@@ -152,9 +152,9 @@ def test_query_connectivity_is_self_attention():
 
 @pytest.mark.parametrize("gradient", ["unrolled", "truncated", "reverse"])
 def test_every_solver_gives_the_same_vector_gradient_and_says_how_it_ended(gradient):
-    direct = CentralityPool(3, heads=2).double()
+    direct = CentralityPool(3, num_heads=2).double()
     power = CentralityPool(
-        3, heads=2, solver=PowerSettings(tol=1e-13, gradient=gradient)
+        3, num_heads=2, solver=PowerIteration(tol=1e-13, gradient=gradient)
     ).double()
     power.load_state_dict(direct.state_dict())
     words = torch.randn(4, 6, 3, dtype=torch.float64)
@@ -164,9 +164,11 @@ def test_every_solver_gives_the_same_vector_gradient_and_says_how_it_ended(gradi
         slopes = torch.autograd.grad(pooled.vector.square().sum(), pool.parameters())
         found.append((pooled.vector, *slopes))
     torch.testing.assert_close(found[0], found[1])
-    assert direct(words).info is None
-    info = power(words).info
-    assert info.steps.shape == info.residual.shape == info.converged.shape == (4, 2)
+    assert direct(words).solver_info is None
+    info = power(words).solver_info
+    assert (
+        info.iterations.shape == info.residual.shape == info.converged.shape == (4, 2)
+    )
     assert info.converged.all()
 
 
@@ -186,13 +188,13 @@ def test_it_learns():
     states = torch.randn(256, 6, 8, generator=rng)
     target = states[torch.arange(256), states[:, :, 0].argmax(1)]
     pool = CentralityPool(8)
-    optimiser = torch.optim.Adam(pool.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(pool.parameters(), lr=0.02)
     losses = []
     for _ in range(60):
         loss = (pool(states).vector - target).square().mean()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.35 * losses[0]
 

@@ -1,4 +1,4 @@
-"""`CentralityPool` with source_scale, edge_dropout and values of what flows."""
+"""`CentralityPool` with source_init_gain, edge_dropout and values of what flows."""
 
 import math
 
@@ -10,7 +10,7 @@ from perron_tests.models import AGGREGATORS, batches, small_config, small_model
 from perron_tests.reference import stationary_by_eig
 from torch.autograd import gradcheck
 
-from perron import CentralityPool, PowerSettings
+from perron import CentralityPool, PowerIteration
 from perron.errors import SettingsError
 from perron.kernels import use
 from perron.models import ModelConfig, build_model, load_model
@@ -43,7 +43,7 @@ class TestSourceScale:
     @pytest.mark.parametrize("when", ["made", "reset"])
     def test_it_scales_the_layer_of_the_source_and_no_other(self, connectivity, when):
         def make(scale):
-            pool = CentralityPool(D, connectivity=connectivity, source_scale=scale)
+            pool = CentralityPool(D, connectivity=connectivity, source_init_gain=scale)
             return pool if when == "made" else reset(pool)
 
         plain, after = draws(lambda: make(1.0))
@@ -54,13 +54,13 @@ class TestSourceScale:
             torch.testing.assert_close(scaled[name], factor * values)
 
     def test_a_reset_does_not_scale_twice(self):
-        pool = CentralityPool(D, source_scale=3.0)
+        pool = CentralityPool(D, source_init_gain=3.0)
         once, _ = draws(lambda: reset(pool))
         again, _ = draws(lambda: reset(pool))
         assert all(torch.equal(once[name], again[name]) for name in once)
 
     def test_without_it_the_same_seed_gives_the_weights_it_always_gave(self):
-        found, after = draws(lambda: CentralityPool(D, hidden=4, heads=2))
+        found, after = draws(lambda: CentralityPool(D, hidden_dim=4, num_heads=2))
         torch.manual_seed(5)
         for _ in range(2):  # the layers draw when made, and the network once more
             target = torch.nn.Linear(D, 8)
@@ -78,7 +78,7 @@ class TestSourceScale:
 
         def spread(scale):
             torch.manual_seed(0)
-            pool = CentralityPool(D, connectivity=connectivity, source_scale=scale)
+            pool = CentralityPool(D, connectivity=connectivity, source_init_gain=scale)
             return pool(states, need_edges=True).edges.std(-1).mean()
 
         assert spread(1e-6) < 1e-6
@@ -91,7 +91,7 @@ class TestEdgeDropout:
         self, connectivity
     ):
         pool = CentralityPool(
-            D, heads=2, connectivity=connectivity, edge_dropout=0.3
+            D, num_heads=2, connectivity=connectivity, edge_dropout=0.3
         ).double()
         states = torch.randn(20, 12, D, dtype=torch.float64)
         whole = pool.eval()(states, need_edges=True).head_edges
@@ -107,7 +107,7 @@ class TestEdgeDropout:
         assert not torch.equal(weak[:, 0], weak[:, 1])  # each head for itself
 
     def test_the_weights_are_those_of_the_weakened_graph(self):
-        pool = CentralityPool(D, heads=2, edge_dropout=0.5).double().train()
+        pool = CentralityPool(D, num_heads=2, edge_dropout=0.5).double().train()
         states = torch.randn(4, 6, D, dtype=torch.float64)
         pooled = pool(states, MASK, need_edges=True)
         for text, words in enumerate(MASK[:3]):
@@ -121,7 +121,7 @@ class TestEdgeDropout:
 
     @pytest.mark.parametrize("way", ["packed", "padded"])
     def test_padding_stays_padding(self, way):
-        pool = CentralityPool(D, edge_dropout=0.5, values="flow").train()
+        pool = CentralityPool(D, edge_dropout=0.5, value="incoming").train()
         states = torch.randn(4, 6, D)
         states = states.masked_fill(~MASK.unsqueeze(-1), torch.nan).requires_grad_()
         with use(KERNELS[way]):
@@ -136,9 +136,9 @@ class TestEdgeDropout:
         for slopes in (states.grad, *(p.grad for p in pool.parameters())):
             assert slopes.isfinite().all()
 
-    @pytest.mark.parametrize("values", ["states", "flow"])
-    def test_gradients_flow_through_what_is_left(self, values):
-        pool = CentralityPool(D, 4, heads=2, edge_dropout=0.4, values=values)
+    @pytest.mark.parametrize("value", ["states", "incoming"])
+    def test_gradients_flow_through_what_is_left(self, value):
+        pool = CentralityPool(D, 4, num_heads=2, edge_dropout=0.4, value=value)
         pool = pool.double().train()
         states = torch.randn(4, 6, D, dtype=torch.float64, requires_grad=True)
 
@@ -194,7 +194,7 @@ class TestFlow:
     @pytest.mark.parametrize("connectivity", GRAPHS)
     def test_it_is_the_formula(self, connectivity, norm, way):
         pool = CentralityPool(
-            D, heads=2, connectivity=connectivity, norm=norm, values="flow"
+            D, num_heads=2, connectivity=connectivity, norm=norm, value="incoming"
         ).double()
         states = 3 * torch.randn(4, 6, D, dtype=torch.float64)
         with use(KERNELS[way]):
@@ -212,8 +212,8 @@ class TestFlow:
                 np.testing.assert_allclose(found, want, atol=1e-12)
 
     def test_weights_and_edges_are_those_without_it(self):
-        pool = CentralityPool(D, heads=2, values="flow")
-        plain = CentralityPool(D, heads=2)
+        pool = CentralityPool(D, num_heads=2, value="incoming")
+        plain = CentralityPool(D, num_heads=2)
         plain.connectivity.load_state_dict(pool.connectivity.state_dict())
         states = torch.randn(4, 6, D)
         found, want = (p(states, MASK, need_edges=True) for p in (pool, plain))
@@ -222,23 +222,23 @@ class TestFlow:
         assert torch.equal(found.head_edges, want.head_edges)
 
     def test_one_word_comes_from_itself(self):
-        pool = CentralityPool(D, values="flow")
+        pool = CentralityPool(D, value="incoming")
         word = torch.randn(5, 1, D)
         want = (pool.flow.own(word) + pool.flow.source(word)).tanh()
         torch.testing.assert_close(pool(word).vector, want[:, 0])
 
     def test_in_self_attention_every_word_comes_from_the_pooled_vector(self):
-        pool = CentralityPool(D, connectivity="query", values="flow")
+        pool = CentralityPool(D, connectivity="query", value="incoming")
         states = torch.randn(4, 6, D)
         weights = pool(states).weights.unsqueeze(-1)
         mean = (weights * states).sum(1, keepdim=True)
         values = (pool.flow.own(states) + pool.flow.source(mean)).tanh()
         torch.testing.assert_close(pool(states).vector, (weights * values).sum(1))
 
-    @pytest.mark.parametrize("solver", ["direct", PowerSettings(max_steps=1)])
+    @pytest.mark.parametrize("solver", ["direct", PowerIteration(max_iter=1)])
     def test_what_all_words_share_their_sources_share(self, solver):
         """Also where the weights are not yet those that the edges leave alone."""
-        pool = CentralityPool(D, solver=solver, values="flow")
+        pool = CentralityPool(D, solver=solver, value="incoming")
         with torch.no_grad():
             pool.flow.own.weight.zero_()
             pool.flow.own.bias.zero_()
@@ -251,7 +251,7 @@ class TestFlow:
     @pytest.mark.parametrize("connectivity", ["mlp", "bilinear"])
     @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
     def test_words_of_next_to_no_weight_do_no_harm(self, connectivity, scale):
-        pool = CentralityPool(D, connectivity=connectivity, values="flow")
+        pool = CentralityPool(D, connectivity=connectivity, value="incoming")
         states = torch.randn(8, 12, D)
         with torch.no_grad():
             for parameter in pool.connectivity.parameters():
@@ -264,39 +264,48 @@ class TestFlow:
             assert slopes.isfinite().all()
 
     def test_a_reset_draws_its_layers_anew(self):
-        pool = CentralityPool(D, values="flow")
+        pool = CentralityPool(D, value="incoming")
         before = [p.clone() for p in pool.flow.parameters()]
         pool.reset_parameters()
         assert not any(map(torch.equal, before, pool.flow.parameters()))
 
     def test_the_graph_has_the_weights_that_it_has_without_it(self):
         plain, _ = draws(lambda: CentralityPool(D))
-        found, _ = draws(lambda: CentralityPool(D, values="flow"))
+        found, _ = draws(lambda: CentralityPool(D, value="incoming"))
         assert all(torch.equal(found[name], plain[name]) for name in plain)
 
 
 WRONG = [
-    ({"source_scale": 0.0}, ["source_scale", 0.0]),
-    ({"source_scale": -1.0}, ["source_scale", -1.0]),
-    ({"source_scale": math.inf}, ["source_scale", "inf"]),
-    ({"source_scale": math.nan}, ["source_scale", "nan"]),
+    ({"source_init_gain": 0.0}, ["source_init_gain", 0.0]),
+    ({"source_init_gain": -1.0}, ["source_init_gain", -1.0]),
+    ({"source_init_gain": math.inf}, ["source_init_gain", "inf"]),
+    ({"source_init_gain": math.nan}, ["source_init_gain", "nan"]),
     ({"edge_dropout": 1.0}, ["edge_dropout", 1.0]),
     ({"edge_dropout": -0.1}, ["edge_dropout", -0.1]),
     ({"edge_dropout": math.nan}, ["edge_dropout", "nan"]),
-    ({"reach": -1}, ["reach", 0, -1]),
-    ({"heads": 0}, ["heads", 1, 0]),
-    ({"connectivity": "query", "source_scale": 2.0}, ["source_scale", 1, "'query'"]),
+    ({"max_relative_distance": -1}, ["max_relative_distance", 0, -1]),
+    ({"num_heads": 0}, ["num_heads", 1, 0]),
+    (
+        {"connectivity": "query", "source_init_gain": 2.0},
+        ["source_init_gain", 1, "'query'"],
+    ),
     ({"connectivity": "low_rank", "edge_dropout": 0.1}, ["edge_dropout", "'low_rank'"]),
-    ({"connectivity": "low_rank", "values": "flow"}, ["values", "'low_rank'"]),
-    ({"connectivity": "low_rank", "reach": 2}, ["reach", 0, "'low_rank'"]),
-    ({"connectivity": {"name": "mlp", "hidden": 3}}, ["connectivity", "hidden", 3]),
+    ({"connectivity": "low_rank", "value": "incoming"}, ["value", "'low_rank'"]),
+    (
+        {"connectivity": "low_rank", "max_relative_distance": 2},
+        ["max_relative_distance", 0, "'low_rank'"],
+    ),
+    (
+        {"connectivity": {"name": "mlp", "hidden_dim": 3}},
+        ["connectivity", "hidden_dim", 3],
+    ),
     ({"connectivity": {"name": "mlp", "width": 3}}, ["connectivity", "'width'"]),
-    ({"connectivity": {"hidden": 3}}, ["connectivity", "name", "mlp", "bilinear"]),
+    ({"connectivity": {"hidden_dim": 3}}, ["connectivity", "name", "mlp", "bilinear"]),
     ({"connectivity": "mpl"}, ["connectivity", "mlp", "bilinear", "'mpl'"]),
     ({"solver": "exact"}, ["solver", "'exact'"]),
     ({"solver": {"name": "direct", "tol": 1}}, ["solver", "'tol'", "'direct'"]),
-    ({"solver": {"max_step": 1}}, ["solver", "'max_step'", "max_steps"]),
-    ({"solver": {"max_steps": 0}}, ["max_steps", 1, 0]),
+    ({"solver": {"max_step": 1}}, ["solver", "'max_step'", "max_iter"]),
+    ({"solver": {"max_iter": 0}}, ["max_iter", 1, 0]),
 ]
 
 
@@ -311,9 +320,9 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("option", "parts"),
         [
-            ({"values": "flows"}, ["values", "'states'", "'flow'"]),
-            ({"hidden": "many"}, ["hidden", "integer"]),
-            ({"reach": 0.5}, ["reach", "integer"]),
+            ({"value": "flows"}, ["value", "'states'", "'incoming'"]),
+            ({"hidden_dim": "many"}, ["hidden_dim", "integer"]),
+            ({"max_relative_distance": 0.5}, ["max_relative_distance", "integer"]),
         ],
     )
     def test_a_setting_of_the_wrong_type_is_named(self, option, parts):
@@ -323,7 +332,13 @@ class TestSettings:
     def test_settings_from_before_mean_what_they_meant(self):
         config = small_config("text", "centrality")
         content = config.model_dump()
-        for key in ("source_scale", "edge_dropout", "values", "reach", "solver"):
+        for key in (
+            "source_init_gain",
+            "edge_dropout",
+            "value",
+            "max_relative_distance",
+            "solver",
+        ):
             del content["settings"]["aggregator"][key]
         assert ModelConfig.model_validate(content) == config
         assert list(build_model(config).aggregator.state_dict()) == [
@@ -336,13 +351,17 @@ class TestSettings:
     @pytest.mark.parametrize("kind", ["text", "document", "pair"])
     def test_a_model_with_all_three_can_be_saved(self, kind, tmp_path, monkeypatch):
         settings = settings_from(CentralityPool)(
-            hidden=4, heads=2, source_scale=3.0, edge_dropout=0.5, values="flow"
+            hidden_dim=4,
+            num_heads=2,
+            source_init_gain=3.0,
+            edge_dropout=0.5,
+            value="incoming",
         )
         monkeypatch.setitem(AGGREGATORS, "centrality", settings)
         model = small_model(kind, "centrality")
         pool = model.aggregator
-        assert (pool.source_scale, pool.edge_dropout) == (3.0, 0.5)
-        assert pool.values == "flow"
+        assert (pool.source_init_gain, pool.edge_dropout) == (3.0, 0.5)
+        assert pool.value == "incoming"
         model.save_pretrained(tmp_path)
         again = load_model(tmp_path)
         flat, full = batches(kind)
@@ -352,7 +371,9 @@ class TestSettings:
 
     def test_its_name_tells_only_what_is_unusual(self):
         assert CentralityPool(D).extra_repr().endswith("activation='tanh'")
-        pool = CentralityPool(D, source_scale=2.0, edge_dropout=0.1, values="flow")
+        pool = CentralityPool(
+            D, source_init_gain=2.0, edge_dropout=0.1, value="incoming"
+        )
         assert pool.extra_repr().endswith(
-            "'tanh', source_scale=2.0, edge_dropout=0.1, values='flow'"
+            "'tanh', source_init_gain=2.0, edge_dropout=0.1, value='incoming'"
         )

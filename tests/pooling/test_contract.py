@@ -14,7 +14,7 @@ from perron import (
     IntraAttentionPool,
     MaxPool,
     MeanPool,
-    PowerSettings,
+    PowerIteration,
     SelfAttentionPool,
     project,
 )
@@ -26,7 +26,7 @@ D = 8
 class DistanceGraphPool(GraphCentralityPool):
     """`GraphCentralityPool` with a graph that the states themselves give."""
 
-    heads = 1
+    num_heads = 1
 
     def forward(self, states, mask=None, *, lengths=None, **options):
         padded = states
@@ -44,13 +44,13 @@ class DistanceGraphPool(GraphCentralityPool):
 class DotConnectivity(Connectivity):
     """A connectivity as a user would write it, without a mask of its own."""
 
-    def __init__(self, dim, device=None, dtype=None):
+    def __init__(self, embed_dim, device=None, dtype=None):
         super().__init__()
-        self.key = torch.nn.Linear(dim, dim, device=device, dtype=dtype)
+        self.key = torch.nn.Linear(embed_dim, embed_dim, device=device, dtype=dtype)
 
     def forward(self, words):
-        keys = words.padded(project(self.key, words.states))
-        return (keys @ words.padded(words.states).mT).unsqueeze(1)
+        keys = words.to_padded(project(self.key, words.states))
+        return (keys @ words.to_padded(words.states).mT).unsqueeze(1)
 
 
 BUILDERS = {
@@ -58,34 +58,39 @@ BUILDERS = {
     "mean": partial(MeanPool, D),
     "first": partial(FirstPool, D),
     "self-attention": partial(SelfAttentionPool, D),
-    "self-attention, 3 queries": partial(SelfAttentionPool, D, queries=3),
+    "self-attention, 3 num_queries": partial(SelfAttentionPool, D, num_queries=3),
     "intra-attention": partial(IntraAttentionPool, D),
     "routing": partial(DynamicRoutingPool, D),
     "routing, reverse": partial(DynamicRoutingPool, D, reverse=True, capsule_dim=3),
     "centrality": partial(CentralityPool, D),
     "centrality, relu": partial(CentralityPool, D, activation="relu"),
-    "centrality, 2 heads, l2": partial(CentralityPool, D, heads=2, norm="l2"),
+    "centrality, 2 heads, l2": partial(CentralityPool, D, num_heads=2, norm="l2"),
     "centrality, bilinear": partial(
-        CentralityPool, D, hidden=4, heads=3, connectivity="bilinear"
+        CentralityPool, D, hidden_dim=4, num_heads=3, connectivity="bilinear"
     ),
-    "centrality, query": partial(CentralityPool, D, heads=2, connectivity="query"),
+    "centrality, query": partial(CentralityPool, D, num_heads=2, connectivity="query"),
     "centrality, own, flow": lambda **factory: CentralityPool(
-        D, connectivity=DotConnectivity(D, **factory), values="flow", **factory
+        D, connectivity=DotConnectivity(D, **factory), value="incoming", **factory
     ),
-    "centrality, flow": partial(CentralityPool, D, values="flow"),
+    "centrality, flow": partial(CentralityPool, D, value="incoming"),
     "centrality, flow, 2 heads, l2": partial(
-        CentralityPool, D, heads=2, connectivity="bilinear", norm="l2", values="flow"
+        CentralityPool,
+        D,
+        num_heads=2,
+        connectivity="bilinear",
+        norm="l2",
+        value="incoming",
     ),
     "centrality, flow, power": partial(
-        CentralityPool, D, solver=PowerSettings(), values="flow"
+        CentralityPool, D, solver=PowerIteration(), value="incoming"
     ),
     "centrality, low rank": partial(
-        CentralityPool, D, hidden=5, connectivity="low_rank", rank=4
+        CentralityPool, D, hidden_dim=5, connectivity="low_rank", rank=4
     ),
     "centrality, low rank, 2 heads, l2": partial(
         CentralityPool,
         D,
-        heads=2,
+        num_heads=2,
         connectivity="low_rank",
         norm="l2",
         activation="relu",
@@ -93,14 +98,14 @@ BUILDERS = {
     "centrality, low rank, power": partial(
         CentralityPool, D, connectivity="low_rank", solver="power"
     ),
-    "graph": partial(DistanceGraphPool, D, axis=-2),
-    "graph, rows, l2": partial(DistanceGraphPool, D, axis=-1, norm="l2"),
+    "graph": partial(DistanceGraphPool, D, dim=-2),
+    "graph, rows, l2": partial(DistanceGraphPool, D, dim=-1, norm="l2"),
     "centrality, reverse": partial(CentralityPool, D, solver={"tol": 1e-7}),
     "centrality, truncated": partial(
-        CentralityPool, D, heads=2, solver=PowerSettings(gradient="truncated")
+        CentralityPool, D, num_heads=2, solver=PowerIteration(gradient="truncated")
     ),
     "centrality, unrolled": partial(
-        CentralityPool, D, solver=PowerSettings(gradient="unrolled")
+        CentralityPool, D, solver=PowerIteration(gradient="unrolled")
     ),
 }
 OTHER_VALUES = ("routing", "flow")  # what is pooled are not the words themselves
@@ -144,7 +149,7 @@ class TestEveryAggregator:
             assert (pooled.weights[~mask] == 0).all()
         if pooled.edges is not None:
             assert pooled.edges.shape == (4, 6, 6)
-            assert pooled.head_edges.shape == (4, pool.heads, 6, 6)
+            assert pooled.head_edges.shape == (4, pool.num_heads, 6, 6)
 
     def test_edges_come_only_when_asked_for(self, pool, padded):
         assert pool(*padded).edges is None
@@ -183,8 +188,8 @@ class TestEveryAggregator:
         torch.testing.assert_close(got.vector, want.vector)
         if want.weights is not None:
             torch.testing.assert_close(got.weights, want.weights[mask])
-            heads = want.head_weights.mT[mask].mT
-            torch.testing.assert_close(got.head_weights, heads)
+            num_heads = want.head_weights.mT[mask].mT
+            torch.testing.assert_close(got.head_weights, num_heads)
         if want.edges is not None:
             torch.testing.assert_close(got.edges, want.edges)
 
@@ -299,7 +304,7 @@ class TestEveryAggregator:
         pool = pool.double()
         states = states.double().requires_grad_()
         if getattr(pool, "solver", "direct") != "direct":
-            pool.solver = PowerSettings(tol=1e-14, gradient=pool.solver.gradient)
+            pool.solver = PowerIteration(tol=1e-14, gradient=pool.solver.gradient)
         assert torch.autograd.gradcheck(
             lambda s, *_: pool(s, mask).vector,
             (states, *pool.parameters()),

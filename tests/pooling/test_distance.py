@@ -1,4 +1,4 @@
-"""`CentralityPool` with ``reach``: the graph knows how far apart words stand."""
+"""`CentralityPool` with ``max_relative_distance``: the graph knows how far apart words stand."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,16 @@ from perron import CentralityPool
 D = 3
 
 
-def pool_with_order(connectivity="mlp", heads=2, reach=2, **options):
+def pool_with_order(
+    connectivity="mlp", num_heads=2, max_relative_distance=2, **options
+):
     pool = CentralityPool(
-        D, hidden=4, heads=heads, connectivity=connectivity, reach=reach, **options
+        D,
+        hidden_dim=4,
+        num_heads=num_heads,
+        connectivity=connectivity,
+        max_relative_distance=max_relative_distance,
+        **options,
     ).double()
     torch.nn.init.normal_(pool.distance.bias)
     return pool
@@ -22,20 +29,22 @@ def pool_with_order(connectivity="mlp", heads=2, reach=2, **options):
 def by_hand(pool, states):
     """Return the weights of each head, (H, N), from scores without order."""
     pool_without = CentralityPool(
-        D, hidden=4, heads=pool.heads, connectivity=pool.connectivity_name
+        D, hidden_dim=4, num_heads=pool.num_heads, connectivity=pool.connectivity_name
     ).double()
     own = pool.state_dict()
     own.pop("distance.bias")
     pool_without.load_state_dict(own)
     found = pool_without(states[None], need_edges=True)
-    n, reach = len(states), pool.reach
+    n, max_relative_distance = len(states), pool.max_relative_distance
     weights = []
-    for head in range(pool.heads):
+    for head in range(pool.num_heads):
         edges = found.head_edges[0, head].detach().numpy().copy()
         for i in range(n):
             for j in range(n):
-                cut = max(-reach, min(reach, i - j))
-                edges[i, j] *= np.exp(pool.distance.bias[head, cut + reach].item())
+                cut = max(-max_relative_distance, min(max_relative_distance, i - j))
+                edges[i, j] *= np.exp(
+                    pool.distance.bias[head, cut + max_relative_distance].item()
+                )
         weights.append(stationary_by_eig(edges / edges.sum(0)))
     return np.stack(weights)
 
@@ -53,7 +62,7 @@ def test_at_first_it_changes_nothing():
     torch.manual_seed(3)
     plain = CentralityPool(D)
     torch.manual_seed(3)
-    ordered = CentralityPool(D, reach=4)
+    ordered = CentralityPool(D, max_relative_distance=4)
     states = torch.randn(2, 5, D)
     torch.testing.assert_close(ordered(states).vector, plain(states).vector)
     torch.nn.init.ones_(ordered.distance.bias)
@@ -83,9 +92,9 @@ def test_order_matters_only_with_it():
     assert not torch.allclose(pool(states).vector, pool(turned).vector)
 
 
-@pytest.mark.parametrize("values", ["states", "flow"])
-def test_gradients(values):
-    pool = pool_with_order(values=values)
+@pytest.mark.parametrize("value", ["states", "incoming"])
+def test_gradients(value):
+    pool = pool_with_order(value=value)
     states = torch.randn(2, 5, D, dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0]], dtype=torch.bool)
 
@@ -99,7 +108,7 @@ def test_gradients(values):
 
 def test_many_threads_find_the_same_gradient_each_time(four_threads):
     """A run that is resumed ends with the same weights only if they do."""
-    pool = CentralityPool(D, reach=2)
+    pool = CentralityPool(D, max_relative_distance=2)
     states = torch.randn(32, 60, D)  # enough for torch to use its threads
     found = set()
     for _ in range(10):
@@ -110,5 +119,5 @@ def test_many_threads_find_the_same_gradient_each_time(four_threads):
 
 
 def test_it_is_told_if_it_is_there():
-    assert "reach=2" in repr(CentralityPool(D, reach=2))
-    assert "reach" not in repr(CentralityPool(D))
+    assert "max_relative_distance=2" in repr(CentralityPool(D, max_relative_distance=2))
+    assert "max_relative_distance" not in repr(CentralityPool(D))

@@ -29,16 +29,16 @@ def example(n=6, texts=4):
 def test_two_words_by_hand():
     # 0 keeps 0.8 of its importance and gives 0.2; 1 keeps 0.4 and gives 0.6
     graph = torch.tensor([[[0.8, 0.6], [0.2, 0.4]]])
-    weights = GraphCentralityPool(1, axis=-2)(torch.ones(1, 2, 1), graph).weights
+    weights = GraphCentralityPool(1, dim=-2)(torch.ones(1, 2, 1), graph).weights
     torch.testing.assert_close(weights, torch.tensor([[0.75, 0.25]]))
 
 
-@pytest.mark.parametrize("axis", [-2, -1])
-def test_edges_that_leave_a_word_are_scaled_to_sum_to_one(axis):
+@pytest.mark.parametrize("dim", [-2, -1])
+def test_edges_that_leave_a_word_are_scaled_to_sum_to_one(dim):
     states, graph = example()
-    pooled = GraphCentralityPool(D, axis=axis)(states, graph, need_edges=True)
-    scaled = graph / graph.sum(axis, keepdim=True)
-    scaled = scaled if axis == -2 else scaled.mT
+    pooled = GraphCentralityPool(D, dim=dim)(states, graph, need_edges=True)
+    scaled = graph / graph.sum(dim, keepdim=True)
+    scaled = scaled if dim == -2 else scaled.mT
     torch.testing.assert_close(pooled.edges, scaled)
     want = torch.stack([centrality(one) for one in scaled])
     torch.testing.assert_close(pooled.weights, want)
@@ -46,10 +46,10 @@ def test_edges_that_leave_a_word_are_scaled_to_sum_to_one(axis):
 
 
 def test_an_attention_map_is_taken_by_its_rows():
-    """Everyone looks at word 2: it has all the weight, with axis=-1."""
+    """Everyone looks at word 2: it has all the weight, with dim=-1."""
     attention = torch.full((1, 3, 3), 1e-6)
     attention[..., 2] = 1
-    weights = GraphCentralityPool(1, axis=-1)(torch.ones(1, 3, 1), attention).weights
+    weights = GraphCentralityPool(1, dim=-1)(torch.ones(1, 3, 1), attention).weights
     assert weights.argmax() == 2
     assert weights.max() > 0.99
 
@@ -60,7 +60,7 @@ def test_words_that_are_not_there_are_never_read():
     poisoned = graph.masked_fill(
         ~(mask.unsqueeze(-1) & mask.unsqueeze(-2)), torch.nan
     ).requires_grad_()
-    pool = GraphCentralityPool(D, axis=-2)
+    pool = GraphCentralityPool(D, dim=-2)
     pooled = pool(states, poisoned, mask)
     alone = pool(states[:, [0, 1, 3]], graph[:, [0, 1, 3]][:, :, [0, 1, 3]])
     torch.testing.assert_close(pooled.vector, alone.vector)
@@ -73,7 +73,7 @@ def test_a_word_without_outgoing_edges_points_at_all_alike():
     dangling, even = graph.clone(), graph.clone()
     dangling[..., 1] = 0
     even[..., 1] = 1
-    pool = GraphCentralityPool(D, axis=-2)
+    pool = GraphCentralityPool(D, dim=-2)
     torch.testing.assert_close(pool(states, dangling), pool(states, even))
 
 
@@ -94,7 +94,7 @@ FLAWS = {
 def test_a_flawed_graph_gives_nan_in_its_own_text(name):
     states, graph = example(3, 2)
     graph[:1] = FLAWS[name](graph[:1])
-    pool = GraphCentralityPool(D, axis=-2)
+    pool = GraphCentralityPool(D, dim=-2)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     weights = pool(states, graph, mask).weights
     assert weights[0].isnan().all()
@@ -106,41 +106,39 @@ def test_a_flawed_graph_gives_nan_in_its_own_text(name):
 @pytest.mark.parametrize("scale", [1e-38, 1e38])
 def test_edges_of_any_size_mean_the_same(scale):
     states, graph = (t.float() for t in example())
-    pool = GraphCentralityPool(D, axis=-2)
+    pool = GraphCentralityPool(D, dim=-2)
     want = pool(states, graph).weights
     torch.testing.assert_close(pool(states, graph * scale).weights, want)
     torch.testing.assert_close(pool(states, graph.double() * scale**7).weights, want)
 
 
-@pytest.mark.parametrize("axis", [-2, -1])
+@pytest.mark.parametrize("dim", [-2, -1])
 @pytest.mark.parametrize("norm", ["sum", "l2"])
-def test_gradcheck(axis, norm):
+def test_gradcheck(dim, norm):
     states, graph = example(4, 3)
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
-    pool = GraphCentralityPool(D, axis, norm)
+    pool = GraphCentralityPool(D, dim, norm)
     inputs = (states.requires_grad_(), graph.requires_grad_())
     assert gradcheck(lambda s, g: pool(s, g, mask).vector, inputs)
 
 
 def test_wrong_arguments_are_refused_with_what_came():
     states, graph = example()
-    pool = GraphCentralityPool(D, axis=-2)
-    with pytest.raises(ValueError, match=mentions("graph", (4, 6, 6), "heads")):
+    pool = GraphCentralityPool(D, dim=-2)
+    with pytest.raises(ValueError, match=mentions("graph", (4, 6, 6), "num_heads")):
         pool(states, graph.unsqueeze(1))
     with pytest.raises(ValueError, match=mentions("graph", "floating point", "int64")):
         pool(states, graph.long())
     with pytest.raises(ValueError, match=mentions("graph", "meta")):
         pool(states, graph.to("meta"))
-    with pytest.raises(ValueError, match=mentions("axis", -2, -1, 1)):
-        GraphCentralityPool(D, axis=1)
-    with pytest.raises(ValueError, match=mentions("dim", 0)):
-        GraphCentralityPool(0, axis=-1)
+    with pytest.raises(ValueError, match=mentions("dim", -2, -1, 1)):
+        GraphCentralityPool(D, dim=1)
+    with pytest.raises(ValueError, match=mentions("embed_dim", 0)):
+        GraphCentralityPool(0, dim=-1)
 
 
 def test_the_axis_must_be_chosen():
-    with pytest.raises(
-        ValueError, match=mentions("axis", None, "axis=-1", "attention")
-    ):
+    with pytest.raises(ValueError, match=mentions("dim", None, "dim=-1", "attention")):
         GraphCentralityPool(D)
 
 
@@ -149,19 +147,19 @@ def test_an_attention_map_along_the_wrong_axis_is_refused(dtype):
     states, graph = example()
     mask = torch.tensor([[1, 1, 0, 1, 0, 0]] * 4, dtype=torch.bool)
     attention = graph.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1).to(dtype)
-    rows, columns = (GraphCentralityPool(axis=axis) for axis in (-1, -2))
+    rows, columns = (GraphCentralityPool(dim=dim) for dim in (-1, -2))
     want = rows(states, attention, mask)
-    with pytest.raises(ValueError, match=r"axis.*-1.*-2"):
+    with pytest.raises(ValueError, match=r"dim.*-1.*-2"):
         columns(states, attention, mask)
     torch.testing.assert_close(columns(states, attention.mT, mask), want)
-    with pytest.raises(ValueError, match=r"axis.*-2.*-1"):
+    with pytest.raises(ValueError, match=r"dim.*-2.*-1"):
         rows(states, attention.mT, mask)
 
 
-@pytest.mark.parametrize("axis", [-2, -1])
-def test_a_graph_that_fits_both_axes_is_taken_as_it_is(axis):
+@pytest.mark.parametrize("dim", [-2, -1])
+def test_a_graph_that_fits_both_axes_is_taken_as_it_is(dim):
     states, graph = example(2)
-    pool = GraphCentralityPool(D, axis)
+    pool = GraphCentralityPool(D, dim)
     symmetric = torch.tensor([[0.3, 0.7], [0.7, 0.3]]).double().expand(4, -1, -1)
     for unclear in (graph, symmetric, 0 * graph, graph[:0], graph[:, :0, :0]):
         texts, n, _ = unclear.shape

@@ -4,7 +4,7 @@ import pytest
 import torch
 from perron_tests.errors import mentions
 
-from perron import CentralityPool, PowerSettings, stationary
+from perron import CentralityPool, PowerIteration, stationary_distribution
 
 D = 6
 
@@ -38,7 +38,7 @@ def features(pool, states):
     net = pool.connectivity
     f = net.to_words(net.target(states).tanh())
     g = net.of_words(net.source(states).tanh())
-    return [x.exp().unflatten(-1, (pool.heads, pool.rank)) for x in (f, g)]
+    return [x.exp().unflatten(-1, (pool.num_heads, pool.rank)) for x in (f, g)]
 
 
 def explicit_graph(pool, states, mask):
@@ -60,7 +60,9 @@ def test_weights_and_gradients_are_those_of_the_dense_path(pool, heads, batch):
     states.requires_grad_()
     leaves = (states, *pool.parameters())
     got = pool(states, mask)
-    weights = stationary(explicit_graph(pool, states, mask), mask.unsqueeze(1))
+    weights = stationary_distribution(
+        explicit_graph(pool, states, mask), mask.unsqueeze(1)
+    )
     want = (weights @ states).flatten(1)
     torch.testing.assert_close(got.head_weights, weights)
     torch.testing.assert_close(got.vector, want)
@@ -73,10 +75,10 @@ def test_weights_and_gradients_are_those_of_the_dense_path(pool, heads, batch):
 
 def test_the_power_method_on_the_chain_gives_the_same_weights(pool, batch):
     want = pool(*batch).weights
-    pool.solver = PowerSettings(tol=1e-13, max_steps=5000)
+    pool.solver = PowerIteration(tol=1e-13, max_iter=5000)
     pooled = pool(*batch)
     torch.testing.assert_close(pooled.weights, want)
-    assert pooled.info.converged.all()
+    assert pooled.solver_info.converged.all()
 
 
 def test_texts_of_very_different_length_need_no_padding(pool):

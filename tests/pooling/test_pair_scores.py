@@ -29,9 +29,9 @@ def kernel(request):
 
 def broadcast(x, w, mask, activation):
     a, b = x.unflatten(0, mask.shape).permute(2, 0, 3, 1, 4)
-    hidden = getattr(torch, activation)(a.unsqueeze(-2) + b.unsqueeze(-3))
+    hidden_dim = getattr(torch, activation)(a.unsqueeze(-2) + b.unsqueeze(-3))
     pairs = (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)
-    scores = (hidden * w[:, None, None]).sum(-1).masked_fill(~pairs, 0)
+    scores = (hidden_dim * w[:, None, None]).sum(-1).masked_fill(~pairs, 0)
     return scores.masked_fill(~mask[:, None, :, None], torch.finfo(a.dtype).min)
 
 
@@ -137,7 +137,7 @@ def test_tanh_is_right_to_five_units_of_float32(name):
     assert (abs(scores - want) <= 5 * unit + 1e-14).all()
 
 
-def test_a_text_beyond_the_range_of_exp_leaves_its_neighbours_alone():
+def test_a_text_beyond_the_range_of_exp_leaves_its_neighbors_alone():
     (x, w), mask = inputs((3, 1, 9, 12), torch.float32)
     x = 10 * x.detach()
     mask[:] = True

@@ -19,7 +19,7 @@ def test_lengths_and_offsets_say_the_same_by_hand():
 
 
 def test_weights_are_flat_too():
-    pooled = SelfAttentionPool(2, queries=3)(STATES, lengths=[2, 0, 3])
+    pooled = SelfAttentionPool(2, num_queries=3)(STATES, lengths=[2, 0, 3])
     assert pooled.weights.shape == (5,)
     assert pooled.head_weights.shape == (3, 5)
     torch.testing.assert_close(pooled.weights[2:].sum(), torch.tensor(1.0))

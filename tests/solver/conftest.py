@@ -21,6 +21,6 @@ KERNELS = {
 
 @pytest.fixture(params=KERNELS)
 def kernel(request):
-    """Make `stationary` use one implementation for texts of every length."""
+    """Make `stationary_distribution` use one implementation for texts of every length."""
     with use(KERNELS[request.param]):
         yield request.param

@@ -10,14 +10,14 @@ import pytest
 import torch
 from perron_tests.graphs import softmax_edges
 
-from perron import stationary
-from perron.kernels.compile import CompilationNotice, equal_ranges, share_out
+from perron import stationary_distribution
+from perron.kernels.compile import CompilationNotice, equal_ranges, parallel_for
 
 
 def answers() -> torch.Tensor:
     """Enough work for several threads."""
     edges = softmax_edges(40, 80, 80, std=1).float().requires_grad_()
-    weights = stationary(edges)
+    weights = stationary_distribution(edges)
     weights.square().sum().backward()
     return torch.cat([weights.detach().flatten(), edges.grad.flatten()])
 
@@ -41,14 +41,14 @@ def test_the_number_of_threads_is_torchs_and_changes_no_bit(four_threads):
 
     work = np.full(4, 1e9)
     barrier = threading.Barrier(4)
-    share_out(kernel, work)
+    parallel_for(kernel, work)
     assert len(names) == 4
     many = answers()
     torch.set_num_threads(1)
     assert torch.equal(answers(), many)
     names.clear()
     barrier = threading.Barrier(1)
-    share_out(kernel, work)
+    parallel_for(kernel, work)
     assert names == {threading.current_thread().name}
 
 
@@ -60,7 +60,7 @@ def meet_on_four_threads() -> None:
         if last > first:
             barrier.wait(timeout=20)
 
-    share_out(kernel, np.full(4, 1e9))
+    parallel_for(kernel, np.full(4, 1e9))
 
 
 class Answers(torch.utils.data.Dataset):
@@ -98,10 +98,10 @@ def test_a_first_call_that_takes_long_says_so(caplog):
     def slow(first, last):
         time.sleep(0.5 if last == 0 else 0)
 
-    share_out(slow, np.ones(1), notice=notice)
+    parallel_for(slow, np.ones(1), notice=notice)
     assert "PERRON_KERNELS=torch" in caplog.text
     caplog.clear()
-    share_out(slow, np.ones(1), notice=notice)
+    parallel_for(slow, np.ones(1), notice=notice)
     assert not caplog.text
 
 
@@ -119,8 +119,8 @@ import numba.core.caching, torch
 def no_locator(*args, **kwargs):
     raise RuntimeError("cannot cache function: no locator available")
 numba.core.caching.CacheImpl.__init__ = no_locator
-from perron import stationary
-print(stationary(torch.tensor([[0.5, 0.5], [0.5, 0.5]])).tolist())
+from perron import stationary_distribution
+print(stationary_distribution(torch.tensor([[0.5, 0.5], [0.5, 0.5]])).tolist())
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == "[0.5, 0.5]", run.stderr

@@ -3,7 +3,7 @@ import torch
 from perron_tests.graphs import random_edges, random_mask, softmax_edges
 from perron_tests.plain import run_plain
 
-from perron import stationary
+from perron import stationary_distribution
 from perron.kernels import Backend, Kernels, select, use
 from perron.solver.direct import adjoint_op, stationary_op
 
@@ -49,8 +49,8 @@ def test_without_a_gradient_no_factors_are_kept(how):
     with use(Backend("spy", lambda: {"stationary": spy})):
         if how == "no_grad":
             with torch.no_grad():
-                stationary(edges.requires_grad_())
+                stationary_distribution(edges.requires_grad_())
         else:
-            stationary(edges)
-        stationary(edges.requires_grad_())
+            stationary_distribution(edges)
+        stationary_distribution(edges.requires_grad_())
     assert kept == [False, True]

@@ -16,7 +16,7 @@ from perron_tests.reference import (
 from quantecon.markov.gth_solve import gth_solve
 from torch.autograd import gradcheck
 
-from perron import stationary
+from perron import stationary_distribution
 from perron.kernels import Backend, Kernels, select, use
 
 quick = settings(
@@ -31,7 +31,7 @@ BOUND = {torch.float64: 1e-12, torch.float32: 5e-6}
 
 def weigh(edges: torch.Tensor, **settings) -> torch.Tensor:
     """Solve one graph among copies of itself: eight make a group, one is alone."""
-    copies = stationary(edges.expand(9, *edges.shape), **settings)
+    copies = stationary_distribution(edges.expand(9, *edges.shape), **settings)
     torch.testing.assert_close(copies[8], copies[0])
     return copies[0]
 
@@ -61,7 +61,7 @@ def test_three_nodes_in_a_ring_by_hand(kernel):
 
 def test_one_word_has_all_the_weight_and_no_gradient(kernel):
     edges = torch.tensor([[[0.3]]], requires_grad=True)
-    weights = stationary(edges)
+    weights = stationary_distribution(edges)
     weights.sum().backward()
     assert weights.tolist() == [[1.0]]
     assert edges.grad.tolist() == [[[0.0]]]
@@ -69,10 +69,10 @@ def test_one_word_has_all_the_weight_and_no_gradient(kernel):
 
 def test_l2_has_unit_length_and_the_same_direction(kernel):
     edges = random_edges(3, 5, 5)
-    weights = stationary(edges, norm="l2")
+    weights = stationary_distribution(edges, norm="l2")
     torch.testing.assert_close(weights.norm(dim=-1), torch.ones(3).double())
     torch.testing.assert_close(
-        weights / weights.sum(-1, keepdim=True), stationary(edges)
+        weights / weights.sum(-1, keepdim=True), stationary_distribution(edges)
     )
 
 
@@ -83,7 +83,7 @@ def test_l2_has_unit_length_and_the_same_direction(kernel):
 def test_matches_dense_eigenvectors(kernel, n):
     edges = random_edges(3, n, n)
     want = np.stack([stationary_by_eig(e) for e in edges.numpy()])
-    np.testing.assert_allclose(stationary(edges).numpy(), want, atol=1e-10)
+    np.testing.assert_allclose(stationary_distribution(edges).numpy(), want, atol=1e-10)
 
 
 HARD_CHAINS = {
@@ -150,7 +150,7 @@ def test_gradient_of_hard_chains_is_right_to_80_digits(kernel, name, dtype):
 
 @quick
 @given(n=st.integers(1, 12), seed=st.integers(0, 9999))
-def test_relabelling_the_nodes_relabels_the_answer(kernel, n, seed):
+def test_relabeling_the_nodes_relabels_the_answer(kernel, n, seed):
     edges = random_edges(n, n, seed=seed)
     x = weigh(edges)
     assert (x > 0).all()
@@ -183,7 +183,8 @@ def test_the_diagonal_plays_no_part(kernel, n, seed):
 def test_the_unit_of_the_rates_plays_no_part(kernel, seed, exponent):
     edges = random_edges(9, 5, 5, seed=seed).float()
     assert torch.equal(
-        stationary(torch.ldexp(edges, torch.tensor(exponent))), stationary(edges)
+        stationary_distribution(torch.ldexp(edges, torch.tensor(exponent))),
+        stationary_distribution(edges),
     )
 
 
@@ -193,14 +194,16 @@ def test_the_unit_of_the_rates_scales_the_gradient(kernel, exponent):
     slopes = []
     for shift in (0, exponent):
         moved = torch.ldexp(edges, torch.tensor(shift)).requires_grad_()
-        stationary(moved)[:, 0].sum().backward()
+        stationary_distribution(moved)[:, 0].sum().backward()
         slopes.append(torch.ldexp(moved.grad, torch.tensor(shift)))
     torch.testing.assert_close(slopes[1], slopes[0])
 
 
 def test_rates_whose_sum_is_out_of_range_are_fine(kernel):
     edges = torch.full((9, 4, 4), 1e308, dtype=torch.float64)
-    torch.testing.assert_close(stationary(edges), torch.full((9, 4), 0.25).double())
+    torch.testing.assert_close(
+        stationary_distribution(edges), torch.full((9, 4), 0.25).double()
+    )
 
 
 @quick
@@ -210,7 +213,7 @@ def test_masked_words_weigh_nothing_and_influence_nothing(kernel, n, seed):
     mask = random_mask(4, n, seed=seed)
     poisoned = edges.masked_fill(~(mask[:, None] & mask[..., None]), torch.nan)
     poisoned.requires_grad_()
-    weights = stationary(poisoned, mask)
+    weights = stationary_distribution(poisoned, mask)
     weights.square().sum().backward()
     assert (weights[~mask] == 0).all()
     for text in range(4):
@@ -231,8 +234,8 @@ def test_masked_words_weigh_nothing_and_influence_nothing(kernel, n, seed):
 def test_gradcheck(kernel):
     edges = random_edges(2, 9, 4, 4).requires_grad_()
     mask = random_mask(18, 4).view(2, 9, 4)
-    assert gradcheck(stationary, (edges,))
-    assert gradcheck(lambda e: stationary(e, mask, norm="l2"), (edges,))
+    assert gradcheck(stationary_distribution, (edges,))
+    assert gradcheck(lambda e: stationary_distribution(e, mask, norm="l2"), (edges,))
 
 
 def test_gradcheck_notices_a_wrong_backward(kernel):
@@ -240,12 +243,14 @@ def test_gradcheck_notices_a_wrong_backward(kernel):
     right = select("stationary", edges)
     wrong = Kernels(right.forward, lambda *a: 1.01 * right.backward(*a))
     with use(Backend("wrong", lambda: {"stationary": wrong})):
-        assert not gradcheck(stationary, (edges,), raise_exception=False)
+        assert not gradcheck(stationary_distribution, (edges,), raise_exception=False)
 
 
 def test_second_derivative_is_refused_with_the_remedy(kernel):
     edges = random_edges(3, 3).requires_grad_()
-    (slope,) = torch.autograd.grad(stationary(edges)[0], edges, create_graph=True)
+    (slope,) = torch.autograd.grad(
+        stationary_distribution(edges)[0], edges, create_graph=True
+    )
     with pytest.raises(RuntimeError, match='gradient="unrolled"'):
         slope.sum().backward()
 
@@ -254,7 +259,7 @@ def test_second_derivative_is_refused_with_the_remedy(kernel):
 @pytest.mark.parametrize("std", [100, 1e4])
 def test_gradient_to_the_scores_is_finite_however_large_they_are(kernel, std, dtype):
     scores = (std * torch.randn(12, 9, 9)).to(dtype).requires_grad_()
-    weights = stationary(scores.softmax(-2))
+    weights = stationary_distribution(scores.softmax(-2))
     torch.testing.assert_close(weights.sum(-1), torch.ones(12, dtype=dtype))
     (weights @ torch.randn(9, dtype=dtype)).sum().backward()
     assert scores.grad.isfinite().all()
@@ -270,7 +275,7 @@ def test_a_text_gets_the_same_gradient_alone_and_in_company(kernel, gap, dtype):
     slopes = []
     for texts in (8, 1):
         moved = scores[:texts].to(dtype).requires_grad_()
-        stationary(moved.softmax(-2)).backward(grad.expand(texts, 12))
+        stationary_distribution(moved.softmax(-2)).backward(grad.expand(texts, 12))
         slopes.append(moved.grad[0])
     assert slopes[0].abs().max() < 5
     if gap <= 60:  # beyond, the crossing is too rare for anyone to know its level
@@ -283,20 +288,20 @@ def test_a_text_gets_the_same_gradient_alone_and_in_company(kernel, gap, dtype):
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_comes_in_and_goes_out(kernel, dtype):
     edges = random_edges(9, 6, 6).to(dtype).requires_grad_()
-    weights = stationary(edges)
+    weights = stationary_distribution(edges)
     weights.square().sum().backward()
     assert weights.dtype == edges.grad.dtype == dtype
-    inside = stationary(edges.detach().float())
+    inside = stationary_distribution(edges.detach().float())
     assert torch.equal(weights, inside.to(dtype))
 
 
 @pytest.mark.parametrize("flaw", [torch.nan, torch.inf, -1.0])
 def test_a_flaw_in_one_text_stays_in_that_text(kernel, flaw):
     edges = random_edges(10, 5, 5)
-    whole = stationary(edges)
+    whole = stationary_distribution(edges)
     edges[3, 1, 2] = flaw
     edges.requires_grad_()
-    weights = stationary(edges)
+    weights = stationary_distribution(edges)
     weights.square().sum().backward()
     assert weights[3].isnan().all()
     assert edges.grad[3].isnan().any()
@@ -309,7 +314,7 @@ def test_a_text_with_no_words_has_no_weights_and_no_gradient(kernel):
     edges = random_edges(9, 4, 4).requires_grad_()
     mask = torch.ones(9, 4, dtype=torch.bool)
     mask[5] = False
-    weights = stationary(edges, mask)
+    weights = stationary_distribution(edges, mask)
     weights.square().sum().backward()
     assert (weights[5] == 0).all()
     assert (edges.grad[5] == 0).all()
@@ -318,7 +323,7 @@ def test_a_text_with_no_words_has_no_weights_and_no_gradient(kernel):
 @pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 5, 5), (2, 0, 0), (0, 0, 0)])
 def test_an_empty_batch_works(kernel, shape):
     edges = torch.rand(shape, requires_grad=True)
-    weights = stationary(edges)
+    weights = stationary_distribution(edges)
     weights.sum().backward()
     assert weights.shape == shape[:-1]
     assert edges.grad.shape == shape
@@ -327,12 +332,17 @@ def test_an_empty_batch_works(kernel, shape):
 def test_non_contiguous_and_expanded_inputs_work(kernel):
     edges = random_edges(2, 4, 4, 9)
     turned = edges.permute(0, 3, 2, 1)  # (2, 9, 4, 4)
-    assert torch.equal(stationary(turned), stationary(turned.contiguous()))
+    assert torch.equal(
+        stationary_distribution(turned), stationary_distribution(turned.contiguous())
+    )
     spread = edges[0, :, :, 0].expand(10, 4, 4)
-    torch.testing.assert_close(stationary(spread), stationary(spread.contiguous()))
+    torch.testing.assert_close(
+        stationary_distribution(spread), stationary_distribution(spread.contiguous())
+    )
     mask = torch.tensor([True, False, True, True])
     assert torch.equal(
-        stationary(turned, mask), stationary(turned, mask.expand(2, 9, 4).contiguous())
+        stationary_distribution(turned, mask),
+        stationary_distribution(turned, mask.expand(2, 9, 4).contiguous()),
     )
 
 
@@ -355,7 +365,7 @@ def test_zeros_that_leave_many_ways_to_balance_give_one_of_them(kernel):
 def test_inputs_are_left_alone(kernel):
     edges, mask = random_edges(9, 5, 5), random_mask(9, 5)
     before = edges.clone(), mask.clone()
-    stationary(edges.requires_grad_(), mask).sum().backward()
+    stationary_distribution(edges.requires_grad_(), mask).sum().backward()
     assert torch.equal(edges, before[0])
     assert torch.equal(mask, before[1])
 
@@ -381,4 +391,4 @@ def test_inputs_are_left_alone(kernel):
 )
 def test_a_wrong_argument_is_refused_with_what_came(edges, mask, parts):
     with pytest.raises(ValueError, match=mentions(*parts)):
-        stationary(edges, mask)
+        stationary_distribution(edges, mask)

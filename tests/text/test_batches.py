@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perron.layers.encoders import length_groups
 from perron.text.datasets import load_data
-from perron.text.encoding import WordIds
+from perron.text.encoding import TextProcessor
 from perron.text.sampling import (
     POOL,
     Examples,
@@ -61,8 +61,8 @@ def test_the_order_follows_from_seed_and_epoch_alone():
     assert as_lists(epoch_batches(sizes, 32, 1, 2)) == order
     for seed, epoch in [(1, 3), (2, 2), (2, 1)]:
         other = as_lists(epoch_batches(sizes, 32, seed, epoch))
-        neighbours = {frozenset(batch) for batch in order}
-        assert neighbours.isdisjoint(map(frozenset, other))
+        neighbors = {frozenset(batch) for batch in order}
+        assert neighbors.isdisjoint(map(frozenset, other))
 
 
 def test_the_order_of_long_and_short_batches_is_random():
@@ -72,7 +72,7 @@ def test_the_order_of_long_and_short_batches_is_random():
 
 
 def test_texts_of_like_length_share_a_batch():
-    sizes = np.arange(POOL * 10)  # one pool, so each batch is ten neighbours
+    sizes = np.arange(POOL * 10)  # one pool, so each batch is ten neighbors
     for batch in epoch_batches(sizes, 10, 0, 0):
         assert np.ptp(sizes[batch]) == 9
 
@@ -186,9 +186,9 @@ def test_a_batch_moves_to_a_device():
 
 def test_a_dataset_of_many_chunks(monkeypatch):
     rows = [{"ids": [i] * (i % 5), "label": i % 3} for i in range(25_000)]
-    encoded = WordIds(WordTokenizer.of_words([UNKNOWN], "keep"), "text", 9, 9)
+    encoded = TextProcessor(WordTokenizer.of_words([UNKNOWN], "keep"), "text", 9, 9)
     monkeypatch.setattr(
-        WordIds, "_encoded", lambda *_: ({**r, "line": 0} for r in rows)
+        TextProcessor, "_encoded", lambda *_: ({**r, "line": 0} for r in rows)
     )
     examples = Examples(encoded.encode_dataset(Dataset.from_list(rows)))
     assert examples.sizes.tolist() == [i % 5 for i in range(25_000)]
@@ -227,8 +227,8 @@ def examples_of(settings, kind, root=None, rows=None):
     train = load_data(settings, root).train
     train = train if rows is None else train.select(range(rows))
     tokenizer = WordTokenizer.of_words([UNKNOWN], "lower")
-    encoder = WordIds(tokenizer, kind, 40 if kind == "document" else 50, 40)
-    encoder = encoder.reading(settings.tokenised, settings.sentence_mark)
+    encoder = TextProcessor(tokenizer, kind, 40 if kind == "document" else 50, 40)
+    encoder = encoder.reading(settings.pretokenized, settings.sentence_separator)
     return Examples(encoder.encode_dataset(train))
 
 
@@ -261,10 +261,10 @@ def test_less_than_a_tenth_is_padding_on_reviews():
 
 
 def test_less_than_a_tenth_is_padding_on_generated_documents():
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     lengths = [
-        chance.geometric(1 / 20, min(40, count)).clip(1, 40)
-        for count in chance.geometric(1 / 12, 1500)
+        rng.geometric(1 / 20, min(40, count)).clip(1, 40)
+        for count in rng.geometric(1 / 12, 1500)
     ]
     rows = [{"ids": [0] * int(n.sum()), "lengths": n, "label": 0} for n in lengths]
     assert_little_padding_in_documents(Examples(Dataset.from_list(rows)))

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from perron.errors import BadRows, DataError, SettingsError
+from perron.errors import DataError, InvalidRows, SettingsError
 from perron.text.datasets import load_data, read_texts
 from perron.text.formats import DataFile, Format, Row, format_of, formats
 from perron.text.formats.base import Lines
@@ -103,7 +103,7 @@ def test_bad_rows_of_a_format_of_your_own_are_skipped_if_asked(hashtags, write):
     path = str(write("mails.tags", "a #ham\nbad\nb #spam\nc #ham\nd #spam\n"))
     with pytest.raises(DataError, match="line 2: no hashtag"):
         load_data(DataSettings(format="hashtags", train=path))
-    settings = DataSettings(format="hashtags", train=path, dev=path, skip_bad=True)
+    settings = DataSettings(format="hashtags", train=path, dev=path, skip_invalid=True)
     assert load_data(settings).skipped == {path: 1}
 
 
@@ -207,7 +207,7 @@ def test_utf8_is_suggested_where_another_encoding_was_wrong(write):
 def test_broken_utf16_is_an_error_with_its_line(write):
     path = write("a.txt", "gut\n".encode("utf-16") + b"\x00")
     with pytest.raises(DataError, match="line 2: not UTF-16"):
-        list(read_texts(path, encoding="utf-16", bad=BadRows(skip=True)))
+        list(read_texts(path, encoding="utf-16", bad=InvalidRows(skip=True)))
 
 
 @pytest.mark.parametrize("name", ["utf9", "base64", "", "a\0b", "undefined"])
@@ -262,7 +262,7 @@ def test_text_of_parquet_that_is_not_utf8_is_a_bad_row(tmp_path):
     pq.write_table(pa.table({"text": raw}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match="line 2: not UTF-8"):
         list(read_texts(tmp_path / "a.parquet"))
-    bad = BadRows(skip=True)
+    bad = InvalidRows(skip=True)
     rows = list(read_texts(tmp_path / "a.parquet", bad=bad))
     assert [row.text for row in rows] == ["fine", "good"]
     assert bad.skipped.total() == 1

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from perron.text.encoding import TextSettings, WordIds
+from perron.text.encoding import TextProcessor, TextSettings
 from perron.text.tokenizers import UNKNOWN, WordTokenizer
 
 WORDS = WordTokenizer.of_words(
@@ -14,8 +14,8 @@ ROW = {word: row for row, word in enumerate(WORDS.words)}
 MARK = "<sssss>"
 
 
-def word_ids(kind, max_words=4, max_sentences=3, **reading):
-    return WordIds(WORDS, kind, max_words, max_sentences, **reading)
+def processor(kind, max_words=4, max_sentences=3, **reading):
+    return TextProcessor(WORDS, kind, max_words, max_sentences, **reading)
 
 
 def rows_of(words):
@@ -23,7 +23,7 @@ def rows_of(words):
 
 
 def test_a_text_is_the_ids_of_its_words_cut_to_the_length():
-    rows = word_ids("text").rows(["A be. x", "a a be be a", "", " \n"])
+    rows = processor("text").rows(["A be. x", "a a be be a", "", " \n"])
     assert rows == [
         {"ids": rows_of("a be . x")},
         {"ids": rows_of("a a be be")},
@@ -33,7 +33,7 @@ def test_a_text_is_the_ids_of_its_words_cut_to_the_length():
 
 
 def test_a_pair_is_two_texts_each_cut_on_its_own():
-    rows = word_ids("pair").rows(["a", "a a be be ."], ["be . . a a", ""])
+    rows = processor("pair").rows(["a", "a a be be ."], ["be . . a a", ""])
     assert rows == [
         {"ids": rows_of("a"), "pair_ids": rows_of("be . . a")},
         {"ids": rows_of("a a be be"), "pair_ids": []},
@@ -41,7 +41,7 @@ def test_a_pair_is_two_texts_each_cut_on_its_own():
 
 
 def test_a_document_is_its_sentences_cut_to_their_length_and_number():
-    rows = word_ids("document").rows(["A be a be. Be. See. A.", "", "a<br>", "\n"])
+    rows = processor("document").rows(["A be a be. Be. See. A.", "", "a<br>", "\n"])
     assert rows == [
         {"ids": rows_of("a be a be be . see ."), "lengths": [4, 2, 2]},
         {"ids": [], "lengths": []},
@@ -51,9 +51,11 @@ def test_a_document_is_its_sentences_cut_to_their_length_and_number():
 
 
 def test_reading_changes_how_texts_come_and_nothing_else():
-    raw = word_ids("document", max_words=9)
-    marked = raw.reading(tokenised=True, sentence_mark=MARK)
-    assert marked == word_ids("document", 9, tokenised=True, sentence_mark=MARK)
+    raw = processor("document", max_words=9)
+    marked = raw.reading(pretokenized=True, sentence_separator=MARK)
+    assert marked == processor(
+        "document", 9, pretokenized=True, sentence_separator=MARK
+    )
     text = f"don't -LRB- a . be {MARK} <br /> {MARK} see"
     assert marked.rows([text]) == [
         {"ids": rows_of("x ( a . be see"), "lengths": [5, 1]},
@@ -63,7 +65,7 @@ def test_reading_changes_how_texts_come_and_nothing_else():
 
 def test_words_are_found_in_the_whole_text_not_in_their_sentence():
     text = "A b!\n\nDon't -LRB-."
-    found = word_ids("document", max_words=3).find_words(text)
+    found = processor("document", max_words=3).find_words(text)
     assert [[word.text for word in part.words] for part in found.parts] == [
         ["A", "b", "!"],
         ["Do", "n't", "-LRB-"],
@@ -75,17 +77,17 @@ def test_words_are_found_in_the_whole_text_not_in_their_sentence():
 
 
 def test_what_is_cut_is_said():
-    reads = word_ids("document", max_words=3, max_sentences=2)
+    reads = processor("document", max_words=3, max_sentences=2)
     found = reads.find_words("a b see! a b")
-    assert [part.cut for part in found.parts] == [True, False]
-    assert not found.cut
+    assert [part.truncated for part in found.parts] == [True, False]
+    assert not found.truncated
     found = reads.find_words("a b! see! a!")
-    assert [part.cut for part in found.parts] == [False, False]
-    assert found.cut
-    pair = word_ids("pair", max_words=3).find_words("a b c", "a b c <br/> d")
-    assert [part.cut for part in pair.parts] == [False, True]
-    (alone,) = word_ids("text", max_words=3).find_words("a b c <br/>").parts
-    assert not alone.cut
+    assert [part.truncated for part in found.parts] == [False, False]
+    assert found.truncated
+    pair = processor("pair", max_words=3).find_words("a b c", "a b c <br/> d")
+    assert [part.truncated for part in pair.parts] == [False, True]
+    (alone,) = processor("text", max_words=3).find_words("a b c <br/>").parts
+    assert not alone.truncated
 
 
 PIECES = [*"aBx .!\n", "<br>", MARK, "Don't ", "-LRB-", "e\u0301", "\u00a0"]
@@ -95,16 +97,16 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=15).map("".join)
 @settings(deadline=None, max_examples=200)
 @given(
     texts=st.lists(TEXTS, min_size=1, max_size=3),
-    tokenised=st.booleans(),
+    pretokenized=st.booleans(),
     mark=st.sampled_from([None, MARK]),
     max_words=st.integers(1, 5),
     max_sentences=st.integers(1, 3),
 )
 def test_the_words_that_are_found_are_those_whose_ids_the_model_gets(
-    texts, tokenised, mark, max_words, max_sentences
+    texts, pretokenized, mark, max_words, max_sentences
 ):
     def of(kind):
-        return word_ids(kind, max_words, max_sentences).reading(tokenised, mark)
+        return processor(kind, max_words, max_sentences).reading(pretokenized, mark)
 
     def numbers(found):
         return [[word.id for word in part.words] for part in found.parts]
@@ -138,8 +140,8 @@ def test_an_encoded_dataset_is_the_rows_with_label_and_line(kind):
     if kind == "pair":
         columns["pair"] = texts[::-1]
     dataset = Dataset.from_dict(columns).select(range(1199, -1, -1))
-    encoded = word_ids(kind).encode_dataset(dataset)
-    want = word_ids(kind).rows(texts[::-1], texts if kind == "pair" else None)
+    encoded = processor(kind).encode_dataset(dataset)
+    want = processor(kind).rows(texts[::-1], texts if kind == "pair" else None)
     assert encoded.remove_columns(["label", "line"]).to_list() == want
     assert encoded["label"][:] == [i % 4 for i in range(1200)][::-1]
     assert encoded["line"][:] == list(range(1200, 0, -1))
@@ -148,27 +150,27 @@ def test_an_encoded_dataset_is_the_rows_with_label_and_line(kind):
 def test_a_dataset_is_encoded_once_for_each_way_to_do_it(monkeypatch):
     dataset = Dataset.from_dict({"text": ["see. a"], "label": [0], "line": [1]})
     calls = []
-    plain = WordIds.rows
+    plain = TextProcessor.rows
 
     def spy(self, texts, pairs=None):
         calls.append(self)
         return plain(self, texts, pairs)
 
-    monkeypatch.setattr(WordIds, "rows", spy)
+    monkeypatch.setattr(TextProcessor, "rows", spy)
     other_words = WordTokenizer.of_words([UNKNOWN, "be"], "lower")
     ways = [
-        word_ids("document"),
-        word_ids("text"),
-        word_ids("document", max_words=1),
-        word_ids("document", max_sentences=1),
-        word_ids("document", tokenised=True),
-        word_ids("document", sentence_mark=MARK),
-        WordIds(other_words, "document", 4, 3),
+        processor("document"),
+        processor("text"),
+        processor("document", max_words=1),
+        processor("document", max_sentences=1),
+        processor("document", pretokenized=True),
+        processor("document", sentence_separator=MARK),
+        TextProcessor(other_words, "document", 4, 3),
     ]
     first = [way.encode_dataset(dataset).to_list() for way in ways]
     assert [way.encode_dataset(dataset).to_list() for way in ways] == first
     assert calls == ways
-    word_ids("document").encode_dataset(dataset.select([0, 0]))
+    processor("document").encode_dataset(dataset.select([0, 0]))
     assert len(calls) == len(ways) + 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from perron_tests.errors import mentions
 from pydantic import ValidationError
 
-from perron.errors import BadRows, DataError, SettingsError
+from perron.errors import DataError, InvalidRows, SettingsError
 from perron.text.datasets import load_data, load_split, read_texts
 from perron.text.formats import Columns, DataFile, corpora, format_named, tabular
 from perron.text.settings import DataSettings
@@ -159,7 +159,7 @@ def root(write, tmp_path, monkeypatch):
 )
 def test_fewer_rows_to_train_on_are_drawn_from_the_same_rows(root, given, whole):
     def drawn(count):
-        splits = load_data(DataSettings(**given, train_rows=count), root)
+        splits = load_data(DataSettings(**given, max_train_rows=count), root)
         assert splits.labels == full.labels
         assert splits.dev.to_list() == full.dev.to_list()
         if full.test is not None:
@@ -174,13 +174,15 @@ def test_fewer_rows_to_train_on_are_drawn_from_the_same_rows(root, given, whole)
     for count in (1, 7, 20, whole):
         first = sorted(np.argsort(digests)[:count])
         assert drawn(count) == [train[place] for place in first]
-    with pytest.raises(SettingsError, match=mentions("train_rows", whole + 1, whole)):
+    with pytest.raises(
+        SettingsError, match=mentions("max_train_rows", whole + 1, whole)
+    ):
         drawn(whole + 1)
 
 
 def test_the_rows_to_train_on_follow_the_seed_of_the_split(root):
     def drawn(seed):
-        settings = DataSettings(**THREE_FILES, train_rows=20, split_seed=seed)
+        settings = DataSettings(**THREE_FILES, max_train_rows=20, split_seed=seed)
         return load_data(settings, root).train["line"][:]
 
     one, other = drawn(0), drawn(1)
@@ -192,8 +194,8 @@ def test_the_rows_to_train_on_follow_the_seed_of_the_split(root):
 
 
 def test_no_rows_to_train_on_cannot_be_asked_for():
-    with pytest.raises(ValidationError, match="train_rows"):
-        DataSettings(**PARTED, train_rows=0)
+    with pytest.raises(ValidationError, match="max_train_rows"):
+        DataSettings(**PARTED, max_train_rows=0)
 
 
 def test_too_few_rows_to_part_are_an_error(write):
@@ -216,7 +218,7 @@ def test_a_label_that_training_never_saw_is_named_with_its_line(write):
     with pytest.raises(DataError, match=mentions("label '2'", 0, 1)) as caught:
         load_data(DataSettings(format="lines", **files))
     assert (caught.value.path, caught.value.line) == (files["dev"], 3)
-    splits = load_data(DataSettings(format="lines", skip_bad=True, **files))
+    splits = load_data(DataSettings(format="lines", skip_invalid=True, **files))
     assert splits.dev["line"][:] == [1, 2, 4, 5]
     assert splits.dev["label"][:] == [0, 1, 0, 1]
     assert splits.skipped == {files["train"]: 0, files["dev"]: 2}
@@ -233,7 +235,7 @@ def test_labels_may_be_left_out(write):
 
 def test_what_was_skipped_is_known_from_the_cache_too(write, monkeypatch):
     path = str(write("a.csv", "text,label\na,0\nb\nc,1\nd,1\ne,0\n"))
-    settings = DataSettings(format="csv", train=path, skip_bad=True)
+    settings = DataSettings(format="csv", train=path, skip_invalid=True)
     assert load_data(settings).skipped == {path: 1}
     with monkeypatch.context() as patch:
         patch.setattr(tabular.CsvFormat, "read", lambda *_: iter(()))
@@ -299,7 +301,7 @@ def test_a_folder_that_the_hub_library_reads_is_a_dataset(tmp_path, monkeypatch)
     hub = {"format": "hub", "name": str(folder), "text": "sentence", "test": "test"}
     with pytest.raises(DataError, match=mentions("(test), line 1", "label")):
         load_data(DataSettings(**hub))
-    splits = load_data(DataSettings(**hub, skip_bad=True))
+    splits = load_data(DataSettings(**hub, skip_invalid=True))
     assert splits.labels == ("neg", "pos")
     assert [len(splits.train), len(splits.dev), len(splits.test)] == [8, 2, 1]
     assert splits.test.to_list() == [{"text": "known", "line": 2, "label": 1}]
@@ -325,12 +327,12 @@ def read_packaged(path, bad):
 def test_packaged_texts_occur_once_and_have_one_label(write):
     content = "text,label,source\na,0,imdb\na,0,imdb\na,1,rotten_tomatoes\nb,1,imdb\n"
     path = write("reviews.csv", content)
-    rows = read_packaged(path, BadRows())
+    rows = read_packaged(path, InvalidRows())
     assert rows == [(2, "a", "negative"), (5, "b", "positive")]
     path.write_text(content + "b,0,imdb\nc,2,imdb\n")
     with pytest.raises(DataError, match=mentions("line 6", "another label")):
-        read_packaged(path, BadRows())
-    bad = BadRows(skip=True)
+        read_packaged(path, InvalidRows())
+    bad = InvalidRows(skip=True)
     assert read_packaged(path, bad) == rows
     assert bad.skipped[str(path)] == 2
 
@@ -358,7 +360,7 @@ def test_texts_to_classify_are_read_as_they_are_asked_for(write):
     assert next(rows).text == "fine"
     with pytest.raises(DataError, match=mentions("line 2", "UTF-8")):
         next(rows)
-    bad = BadRows(skip=True)
+    bad = InvalidRows(skip=True)
     assert len(list(read_texts(write("b.txt", b"a\0\n\xff\nb\n"), bad=bad))) == 1
     assert sum(bad.skipped.values()) == 2
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from perron_tests.errors import mentions
 
-from perron.errors import BadRows, DataError
+from perron.errors import DataError, InvalidRows
 from perron.text.formats import DataFile, format_named
 from perron.text.formats.rows import checked
 from perron.text.settings import DataSettings
@@ -24,7 +24,7 @@ class Plain(NamedTuple):
 
 def read(path, format, skip=False, **options):
     """The rows that can be trained on, and what was done with the others."""
-    bad = BadRows(skip)
+    bad = InvalidRows(skip)
     settings = DataSettings(format=format, train=str(path), **options)
     reader = format_named(format)
     own = {name: getattr(settings, name) for name in reader.options}
@@ -193,7 +193,7 @@ class TestEveryBadRow:
         with pytest.raises(DataError, match=problem) as caught:
             read(path, format)
         assert (caught.value.path, caught.value.line) == (path, line)
-        assert "--skip-bad" in str(caught.value)
+        assert "--skip-invalid" in str(caught.value)
 
     def test_is_left_out_and_counted_if_so_asked(self, kind, write):
         format, content, line, _ = BAD[kind]

@@ -42,16 +42,20 @@ def test_settings_written_in_full_can_be_read_again(format):
 
 def test_the_format_implies_how_the_text_is_written():
     sst, stars, snli = (DataSettings(format=f, train="t") for f in FORMATS)
-    assert (sst.tokenised, stars.tokenised, snli.tokenised) == (True, True, False)
-    assert stars.sentence_mark == "<sssss>"
+    assert (sst.pretokenized, stars.pretokenized, snli.pretokenized) == (
+        True,
+        True,
+        False,
+    )
+    assert stars.sentence_separator == "<sssss>"
     assert (snli.text, snli.text_pair, snli.label) == (
         "sentence1",
         "sentence2",
         "gold_label",
     )
-    assert DataSettings(format="rotten-tomatoes").tokenised
-    assert not DataSettings(format="imdb-25k").tokenised
-    assert not DataSettings(format="sst", train="t", tokenised=False).tokenised
+    assert DataSettings(format="rotten-tomatoes").pretokenized
+    assert not DataSettings(format="imdb-25k").pretokenized
+    assert not DataSettings(format="sst", train="t", pretokenized=False).pretokenized
     assert DataSettings(format="hub", name="some/set").train == "train"
 
 
@@ -90,8 +94,8 @@ def test_what_is_missing_is_named():
 
 def test_every_setting_is_described_and_unknown_ones_are_refused():
     assert all(f.description for f in DataSettings.model_fields.values())
-    with pytest.raises(ValidationError, match="colour"):
-        DataSettings(format="csv", train="t", colour="red")
+    with pytest.raises(ValidationError, match="color"):
+        DataSettings(format="csv", train="t", color="red")
 
 
 @pytest.mark.parametrize(

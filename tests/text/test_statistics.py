@@ -9,7 +9,7 @@ from perron.text.settings import DataSettings
 def test_texts_are_counted_by_hand(write, tmp_path):
     write("train", "bad A film.\ngood The film, it's fine\n\ngood a film\n")
     write("dev", "bad a\ngood b\n")
-    data = DataSettings(format="lines", train="train", dev="dev", skip_bad=True)
+    data = DataSettings(format="lines", train="train", dev="dev", skip_invalid=True)
     splits = load_data(data, tmp_path)
     found = statistics(splits, data, "lower")
     assert found == Statistics(
@@ -75,7 +75,7 @@ def test_marks_between_sentences_have_no_length(write):
 def test_bad_rows_are_counted(write):
     train = write("train.csv", "text,label\nx,0\ny,\nz,1\n")
     dev = write("dev.csv", "text,label\nx,0\ny,7\nz,\n")
-    data = DataSettings(format="csv", train=str(train), dev=str(dev), skip_bad=True)
+    data = DataSettings(format="csv", train=str(train), dev=str(dev), skip_invalid=True)
     found = statistics(load_data(data), data, "lower")
     assert found.skipped == 3
     assert found.sizes == {"train": 2, "dev": 1, "test": 0}

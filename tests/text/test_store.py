@@ -78,14 +78,17 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_advice(tmp_path):
 
 def test_the_key_changes_with_the_settings_and_with_the_file(write):
     path = write("data", "0 a\n")
-    keys = [key_of({"skip_bad": False}, [path]), key_of({"skip_bad": True}, [path])]
+    keys = [
+        key_of({"skip_invalid": False}, [path]),
+        key_of({"skip_invalid": True}, [path]),
+    ]
     os.utime(path, ns=(1, 1))
-    keys.append(key_of({"skip_bad": False}, [path]))
+    keys.append(key_of({"skip_invalid": False}, [path]))
     path.write_text("0 a\n1 b\n")
     os.utime(path, ns=(1, 1))
-    keys.append(key_of({"skip_bad": False}, [path]))
+    keys.append(key_of({"skip_invalid": False}, [path]))
     assert len(set(keys)) == 4
-    assert key_of({"skip_bad": False}, [path]) == keys[-1]
+    assert key_of({"skip_invalid": False}, [path]) == keys[-1]
 
 
 PEAK = r"""

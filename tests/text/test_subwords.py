@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from perron.errors import DataError
-from perron.text.encoding import WordIds
+from perron.text.encoding import TextProcessor
 from perron.text.tokenizers import SubwordTokenizer
 
 
@@ -17,7 +17,7 @@ def subwords():
 
 @pytest.fixture(scope="module")
 def marked():
-    return SubwordTokenizer(tiny_tokenizer(), marked=True)
+    return SubwordTokenizer(tiny_tokenizer(), keep_special_tokens=True)
 
 
 def pieces(subwords, ids):
@@ -61,10 +61,10 @@ def test_pieces_know_their_places_and_their_words(subwords):
     assert all(text[word.start : word.end] == word.text for word in found)
 
 
-def test_tokenised_words_stay_whole_and_marks_of_treebanks_become_plain(subwords):
+def test_tokenized_words_stay_whole_and_marks_of_treebanks_become_plain(subwords):
     text = "the-film -LRB- fine -RRB-"
-    found = subwords.find_words(text, tokenised=True)
-    assert [word.id for word in found] == subwords.encode([text], tokenised=True)[0]
+    found = subwords.find_words(text, pretokenized=True)
+    assert [word.id for word in found] == subwords.encode([text], pretokenized=True)[0]
     assert pieces(subwords, [word.id for word in found]) == [
         *("the", "-", "film"),
         *("(", "fine", ")"),
@@ -104,10 +104,10 @@ def test_it_is_saved_and_read_as_it_was(subwords):
 
 
 def test_a_text_is_cut_by_pieces(subwords):
-    ids = WordIds(subwords, "text", max_words=3, max_sentences=1)
+    ids = TextProcessor(subwords, "text", max_words=3, max_sentences=1)
     ((part,), cut) = ids.find_words("unbelievable film")
     assert [word.text for word in part.words] == ["un", "believ", "able"]
-    assert part.cut
+    assert part.truncated
     assert not cut
     assert ids.rows(["unbelievable film"])[0]["ids"] == [w.id for w in part.words]
 
@@ -115,26 +115,28 @@ def test_a_text_is_cut_by_pieces(subwords):
 class TestMarksAsWords:
     """``[CLS]`` and ``[SEP]`` among the words of a text."""
 
-    @pytest.mark.parametrize("tokenised", [False, True])
-    def test_they_stand_around_the_ids_of_the_text(self, subwords, marked, tokenised):
+    @pytest.mark.parametrize("pretokenized", [False, True])
+    def test_they_stand_around_the_ids_of_the_text(
+        self, subwords, marked, pretokenized
+    ):
         texts = ["Unbelievably fine.", "", "the -LRB- film"]
-        plain = subwords.encode(texts, tokenised)
-        assert marked.encode(texts, tokenised) == [[2, *ids, 3] for ids in plain]
+        plain = subwords.encode(texts, pretokenized)
+        assert marked.encode(texts, pretokenized) == [[2, *ids, 3] for ids in plain]
 
-    @pytest.mark.parametrize("tokenised", [False, True])
-    def test_they_take_up_no_room_in_the_text(self, subwords, marked, tokenised):
+    @pytest.mark.parametrize("pretokenized", [False, True])
+    def test_they_take_up_no_room_in_the_text(self, subwords, marked, pretokenized):
         text = "  the unbelievable film  "
-        first, *found, last = marked.find_words(text, tokenised)
-        assert found == subwords.find_words(text, tokenised)
+        first, *found, last = marked.find_words(text, pretokenized)
+        assert found == subwords.find_words(text, pretokenized)
         assert first == ("[CLS]", 2, 2, 2, False)
         assert last == ("[SEP]", 3, 23, 23, False)
-        alone = marked.find_words("", tokenised)
+        alone = marked.find_words("", pretokenized)
         assert alone == [("[CLS]", 2, 0, 0, False), ("[SEP]", 3, 0, 0, False)]
 
     def test_a_model_without_marks_has_none_to_pool(self):
         plain = tiny_tokenizer()
         plain.post_processor = None
-        (ids,) = SubwordTokenizer(plain, marked=True).encode(["film"])
+        (ids,) = SubwordTokenizer(plain, keep_special_tokens=True).encode(["film"])
         assert pieces(SubwordTokenizer(plain), ids) == ["film"]
 
     @pytest.mark.parametrize(
@@ -147,16 +149,16 @@ class TestMarksAsWords:
         ],
     )
     def test_a_text_that_is_cut_keeps_its_last_mark(self, marked, most, kept):
-        ids = WordIds(marked, "text", max_words=most, max_sentences=1)
+        ids = TextProcessor(marked, "text", max_words=most, max_sentences=1)
         (row,) = ids.rows(["unbelievable film"])
         ((part,), _) = ids.find_words("unbelievable film")
         assert pieces(marked, row["ids"]) == kept
         assert [word.id for word in part.words] == row["ids"]
-        assert part.cut == (most < 6)
+        assert part.truncated == (most < 6)
 
     def test_a_sentence_that_is_nothing_but_marks_is_left_out(self, marked):
         text = "the film. \x01 \n fine"
-        ids = WordIds(marked, "document", max_words=9, max_sentences=9)
+        ids = TextProcessor(marked, "document", max_words=9, max_sentences=9)
         (row,) = ids.rows([text])
         assert row["lengths"] == [5, 3]
         assert pieces(marked, row["ids"]) == [
@@ -174,13 +176,13 @@ class TestMarksAsWords:
     def test_ids_without_them_are_not_taken_from_the_cache(self, subwords, marked):
         dataset = Dataset.from_dict({"text": ["film"], "label": [0], "line": [1]})
         rows = [
-            WordIds(tokenizer, "text", 9, 9).encode_dataset(dataset)["ids"][0]
+            TextProcessor(tokenizer, "text", 9, 9).encode_dataset(dataset)["ids"][0]
             for tokenizer in (subwords, marked)
         ]
         assert [len(ids) for ids in rows] == [1, 3]
 
     def test_they_are_asked_for_again_when_it_is_read(self, marked):
         content = marked.to_json().encode()
-        again = SubwordTokenizer.from_json(content, marked=True)
+        again = SubwordTokenizer.from_json(content, keep_special_tokens=True)
         assert again.encode(["a"])[0][0] == 2
         assert SubwordTokenizer.from_json(content).encode(["a"])[0][0] != 2

@@ -9,7 +9,7 @@ from perron.text import vocabulary
 from perron.text.datasets import load_data
 from perron.text.settings import DataSettings
 from perron.text.tokenizers import UNKNOWN, WordTokenizer
-from perron.text.vocabulary import choose_vocabulary, count_words, dataset_counts
+from perron.text.vocabulary import count_words, dataset_counts, select_words
 
 RAW = DataSettings(format="csv", train="unread.csv")
 MARKED = DataSettings(format="stars", train="unread.ss")
@@ -22,9 +22,9 @@ def counted(monkeypatch):
     """Collect the texts of every call that really counts."""
     calls = []
 
-    def spy(batches, case, tokenised=False):
+    def spy(batches, case, pretokenized=False):
         calls.append([text for batch in batches for text in batch])
-        return count_words(batches, case, tokenised)
+        return count_words(batches, case, pretokenized)
 
     monkeypatch.setattr(vocabulary, "count_words", spy)
     return calls
@@ -36,26 +36,27 @@ def test_words_are_counted_most_frequent_first_then_by_the_alphabet():
     want = {"b": 4, "a": 2, "(": 1, ")": 1, ".": 1, "c": 1, "is": 1, "n't": 1}
     assert list(counts.items()) == list(want.items())
     assert count_words(batches, "keep")["B"] == 1
-    assert count_words(batches, "lower", tokenised=True)["isn't"] == 1
+    assert count_words(batches, "lower", pretokenized=True)["isn't"] == 1
 
 
 @settings(deadline=None)
 @given(
-    batches=st.lists(st.lists(TEXTS, max_size=4), max_size=4), tokenised=st.booleans()
+    batches=st.lists(st.lists(TEXTS, max_size=4), max_size=4),
+    pretokenized=st.booleans(),
 )
-def test_counts_are_those_of_the_words_that_are_found(batches, tokenised):
+def test_counts_are_those_of_the_words_that_are_found(batches, pretokenized):
     want = Counter(
         word.text.replace("''", '"')
         for batch in batches
         for text in batch
-        for word in KNOWS_NOTHING.find_words(text, tokenised)
+        for word in KNOWS_NOTHING.find_words(text, pretokenized)
     )
-    assert count_words(batches, "keep", tokenised) == want
+    assert count_words(batches, "keep", pretokenized) == want
 
 
 def test_the_name_of_the_unknown_word_is_counted_like_any_other():
     assert count_words([["[UNK]"]], "keep") == {"UNK": 1, "[": 1, "]": 1}
-    assert count_words([["[UNK] a"]], "keep", tokenised=True) == {UNKNOWN: 1, "a": 1}
+    assert count_words([["[UNK] a"]], "keep", pretokenized=True) == {UNKNOWN: 1, "a": 1}
 
 
 def test_both_texts_of_a_pair_are_counted_and_labels_are_not():
@@ -85,7 +86,7 @@ def test_a_dataset_is_counted_once(counted, write):
     again = dataset_counts(load_data(data).train, "lower", data)
     assert list(again.items()) == list(first.items())
     assert len(counted) == 1
-    other = data.model_copy(update={"tokenised": True})
+    other = data.model_copy(update={"pretokenized": True})
     dataset_counts(load_data(data).train, "keep", data)
     dataset_counts(load_data(data).train, "lower", other)
     dataset_counts(load_data(data).dev, "lower", data)
@@ -94,14 +95,14 @@ def test_a_dataset_is_counted_once(counted, write):
 
 def test_a_vocabulary_is_the_unknown_word_frequent_words_and_others_once():
     counts = {"the": 9, "film": 3, "rare": 2, UNKNOWN: 2}
-    assert choose_vocabulary(counts, 1) == [UNKNOWN, "the", "film", "rare"]
-    assert choose_vocabulary(counts, 3) == [UNKNOWN, "the", "film"]
+    assert select_words(counts, 1) == [UNKNOWN, "the", "film", "rare"]
+    assert select_words(counts, 3) == [UNKNOWN, "the", "film"]
     others = iter(["new", "the", "rare", "new", UNKNOWN])
-    assert choose_vocabulary(counts, 3, others) == [
+    assert select_words(counts, 3, others) == [
         UNKNOWN,
         "the",
         "film",
         "new",
         "rare",
     ]
-    assert choose_vocabulary({}, 1) == [UNKNOWN]
+    assert select_words({}, 1) == [UNKNOWN]

@@ -49,27 +49,27 @@ PENN_TREEBANK = [
 ]
 
 
-def normalised(text, tokenised=False, case="keep"):
+def normalized(text, pretokenized=False, case="keep"):
     """The words whose ids a model sees, found without `find_words` and `encode`."""
     tokenizer = KEEP if case == "keep" else LOWER
-    inner = tokenizer._tokenised if tokenised else tokenizer._raw
+    inner = tokenizer._tokenized if pretokenized else tokenizer._raw
     plain = inner.normalizer.normalize_str(text)
     return [word for word, _ in inner.pre_tokenizer.pre_tokenize_str(plain)]
 
 
 @pytest.mark.parametrize(("text", "words"), PENN_TREEBANK)
 def test_raw_text_is_split_as_the_penn_treebank_does(text, words):
-    assert normalised(text) == words.split()
+    assert normalized(text) == words.split()
 
 
 @pytest.mark.parametrize(("text", "words"), PENN_TREEBANK)
-def test_text_that_was_split_is_the_same_tokenised(text, words):
-    assert normalised(words, tokenised=True) == normalised(text)
+def test_text_that_was_split_is_the_same_tokenized(text, words):
+    assert normalized(words, pretokenized=True) == normalized(text)
 
 
 @pytest.mark.parametrize("text", [text for text, _ in PENN_TREEBANK])
 def test_case_changes_no_split(text):
-    assert normalised(text, case="lower") == [word.lower() for word in normalised(text)]
+    assert normalized(text, case="lower") == [word.lower() for word in normalized(text)]
 
 
 @pytest.mark.parametrize(
@@ -83,17 +83,17 @@ def test_case_changes_no_split(text):
         ("", ""),
     ],
 )
-def test_tokenised_text_is_split_at_blanks_and_nowhere_else(text, words):
-    assert normalised(text, tokenised=True) == words.split(" ") * bool(words)
+def test_tokenized_text_is_split_at_blanks_and_nowhere_else(text, words):
+    assert normalized(text, pretokenized=True) == words.split(" ") * bool(words)
 
 
-def test_a_no_break_space_is_inside_a_tokenised_word_and_parts_raw_ones():
-    assert normalised("8\u00a01/2 \u00a0 x", tokenised=True) == ["8\u00a01/2", "x"]
-    assert normalised("8\u00a01/2 \u00a0 x") == ["8", "1/2", "x"]
+def test_a_no_break_space_is_inside_a_tokenized_word_and_parts_raw_ones():
+    assert normalized("8\u00a01/2 \u00a0 x", pretokenized=True) == ["8\u00a01/2", "x"]
+    assert normalized("8\u00a01/2 \u00a0 x") == ["8", "1/2", "x"]
 
 
 @pytest.mark.parametrize(
-    ("text", "tokenised", "words"),
+    ("text", "pretokenized", "words"),
     [
         ("It isn't “so”.", False, "It is n't “ so ” ."),
         ("a-LRB-b''", False, "a -LRB- b ''"),
@@ -108,8 +108,8 @@ def test_a_no_break_space_is_inside_a_tokenised_word_and_parts_raw_ones():
         ("e\u0301-LRB-", False, "e\u0301 -LRB-"),
     ],
 )
-def test_words_are_found_as_they_stand(text, tokenised, words):
-    found = KEEP.find_words(text, tokenised)
+def test_words_are_found_as_they_stand(text, pretokenized, words):
+    found = KEEP.find_words(text, pretokenized)
     assert [word.text for word in found] == words.split()
     assert [text[word.start : word.end] for word in found] == words.split()
 
@@ -122,13 +122,13 @@ TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join))
 
 
 @settings(deadline=None, max_examples=300)
-@given(text=TEXTS, tokenised=st.booleans(), lower=st.booleans())
+@given(text=TEXTS, pretokenized=st.booleans(), lower=st.booleans())
 def test_every_character_that_is_no_blank_is_in_exactly_one_word(
-    text, tokenised, lower
+    text, pretokenized, lower
 ):
     tokenizer = LOWER if lower else KEEP
-    words = tokenizer.find_words(text, tokenised)
-    assert [word.id for word in words] == tokenizer.encode([text], tokenised)[0]
+    words = tokenizer.find_words(text, pretokenized)
+    assert [word.id for word in words] == tokenizer.encode([text], pretokenized)[0]
     blank = re.sub(r"(?i)<br\s*/?>", lambda found: " " * len(found[0]), text)
     end = 0
     for word in words:
@@ -142,9 +142,9 @@ def test_every_character_that_is_no_blank_is_in_exactly_one_word(
 
 @settings(deadline=None)
 @given(text=TEXTS)
-def test_words_of_raw_text_are_the_same_when_they_come_tokenised(text):
-    words = normalised(text)
-    assert normalised(" ".join(words), tokenised=True) == words
+def test_words_of_raw_text_are_the_same_when_they_come_tokenized(text):
+    words = normalized(text)
+    assert normalized(" ".join(words), pretokenized=True) == words
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_ids_are_rows_of_the_vocabulary_and_unknown_words_are_zero():
         [0, 0],
         [],
     ]
-    assert KEEP.encode(["isn't -LRB-"], tokenised=True) == [[0, WORDS.index("(")]]
+    assert KEEP.encode(["isn't -LRB-"], pretokenized=True) == [[0, WORDS.index("(")]]
     assert [word.id for word in KEEP.find_words("[UNK] the")] == [0, 0, 0, 1]
 
 
@@ -194,9 +194,9 @@ def test_a_saved_tokenizer_gives_the_same_ids(tokenizer):
     assert loaded.words == WORDS
     assert loaded.to_json() == tokenizer.to_json()
     for text, _ in [("The film is n't -LRB- café", ""), *PENN_TREEBANK]:
-        for tokenised in (False, True):
-            found = tokenizer.find_words(text, tokenised)
-            assert loaded.find_words(text, tokenised) == found
+        for pretokenized in (False, True):
+            found = tokenizer.find_words(text, pretokenized)
+            assert loaded.find_words(text, pretokenized) == found
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def gold_sentences(folder):
 
 def test_raw_splitting_finds_the_gold_words_of_sst(real_data):
     sentences = gold_sentences(real_data)
-    same = [normalised(text) == normalised(text, True) for text in sentences]
+    same = [normalized(text) == normalized(text, True) for text in sentences]
     assert len(same) == 2210
     assert sum(same) / len(same) >= 0.98  # 0.995
 
@@ -241,6 +241,6 @@ def as_written(words):
 def test_raw_splitting_finds_the_gold_words_of_sst_in_running_text(real_data):
     sentences = gold_sentences(real_data)
     same = [
-        normalised(as_written(gold)) == normalised(gold, True) for gold in sentences
+        normalized(as_written(gold)) == normalized(gold, True) for gold in sentences
     ]
     assert sum(same) / len(same) >= 0.98  # 0.994

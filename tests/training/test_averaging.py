@@ -98,8 +98,8 @@ def test_the_model_gets_its_own_weights_back_after_an_error():
 
 def recipe(folder, *overrides):
     table = tiny_table(write_texts(folder / "texts.csv"))
-    # One batch size throughout, so that dev has no say in what is learnt.
-    table["training"] |= {"batch_size_low": 8, "checkpoint_seconds": 1000.0}
+    # One batch size throughout, so that dev has no say in what is learned.
+    table["training"] |= {"min_batch_size": 8, "checkpoint_seconds": 1000.0}
     return read_recipe(table, overrides)
 
 
@@ -124,7 +124,7 @@ def runs(tmp_path_factory):
         patch.setattr(WeightAverage, "update", update)
         train(recipe(folder), folder / "plain")
         assert not seen
-        train(recipe(folder, "training.average=0.8"), folder / "averaged")
+        train(recipe(folder, "training.ema_decay=0.8"), folder / "averaged")
     return folder, seen
 
 
@@ -170,5 +170,5 @@ def test_dev_and_test_are_told_of_the_model_that_is_saved(runs, tmp_path):
 
 @pytest.mark.parametrize("value", ["0", "1", "1.5"])
 def test_a_share_that_makes_no_average_is_refused(tmp_path, value):
-    with pytest.raises(SettingsError, match=mentions("training.average", value)):
-        recipe(tmp_path, f"training.average={value}")
+    with pytest.raises(SettingsError, match=mentions("training.ema_decay", value)):
+        recipe(tmp_path, f"training.ema_decay={value}")

@@ -35,7 +35,7 @@ TWO_MACHINES = [
 ]
 LAUNCHES = {  # command, options, machines
     "alone": (["perron"], [], 1),
-    "one machine": (ONE_MACHINE, ["--set", "training.accumulate=2"], 1),
+    "one machine": (ONE_MACHINE, ["--set", "training.num_micro_batches=2"], 1),
     "two machines": (TWO_MACHINES, [], 2),
 }
 WAYS = ["one machine", pytest.param("two machines", marks=pytest.mark.slow)]
@@ -50,7 +50,7 @@ def surroundings(tmp_path_factory):
     table["model"]["embedding"]["dropout"] = table["model"]["head"]["dropout"] = 0.0
     # 71 texts in batches of 7 leave a batch of one text: a process has none of it, and
     # takes one for show.
-    table["training"] |= {"batch_size": BATCH, "batch_size_low": BATCH}
+    table["training"] |= {"batch_size": BATCH, "min_batch_size": BATCH}
     # Each process averages for itself, and dev is told of the average.
     table["training"] |= {"max_epochs": 3, "average": 0.8}
     (folder / "tiny.toml").write_text(tomli_w.dumps(table))
@@ -123,10 +123,10 @@ def test_each_process_reads_its_part_of_the_training_texts(trained, surroundings
     trained("two machines")
     reads = [json.loads((folder / f"reads-{rank}.json").read_text()) for rank in (0, 1)]
     # Whoever writes checkpoints also goes once through all texts, in larger pieces.
-    learnt = [[rows for rows in read if len(rows) <= BATCH // 2 + 1] for read in reads]
-    assert len(learnt[0]) == len(learnt[1]) == 3 * 11
+    learned = [[rows for rows in read if len(rows) <= BATCH // 2 + 1] for read in reads]
+    assert len(learned[0]) == len(learned[1]) == 3 * 11
     for epoch in range(3):
-        parts = [read[11 * epoch : 11 * (epoch + 1)] for read in learnt]
+        parts = [read[11 * epoch : 11 * (epoch + 1)] for read in learned]
         first, second = (list(chain.from_iterable(part)) for part in parts)
         shown = [rows for rows in zip(*parts, strict=True) if rows[0] == rows[1]]
         assert len(shown) == 1

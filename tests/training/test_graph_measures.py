@@ -3,7 +3,7 @@ import pytest
 import torch
 from perron_tests.training import tiny_table, write_texts
 
-from perron.training import evaluate, read_recipe
+from perron.training import metrics, read_recipe
 from perron.training.metrics import _measured, measure_graphs
 from perron.training.prepare import prepare
 
@@ -87,8 +87,8 @@ def test_long_texts_are_left_out(texts, monkeypatch):
     """A graph of low rank is never whole, and of a long text must not be."""
     ready = prepared(texts, {"name": "centrality", "connectivity": "low_rank"})
     sizes = np.sort(ready.train.sizes)
-    monkeypatch.setattr(evaluate, "LONGEST", sizes[40])
+    monkeypatch.setattr(metrics, "LONGEST", sizes[40])
     (found,) = measure_graphs(ready.model, ready.train)
     assert found.texts == ((sizes > 1) & (sizes <= sizes[40])).sum()
-    monkeypatch.setattr(evaluate, "LONGEST", 0)
+    monkeypatch.setattr(metrics, "LONGEST", 0)
     assert measure_graphs(ready.model, ready.train) == []

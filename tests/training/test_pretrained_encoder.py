@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 import perron
 from perron.errors import SettingsError
 from perron.training import read_recipe, train
-from perron.training.loop import make_optimiser
+from perron.training.loop import make_optimizer
 from perron.training.prepare import prepare
 
 
@@ -27,8 +27,8 @@ def table(bert, tmp_path):
     made = tiny_table(write_texts(tmp_path / "texts.csv", rows=80))
     made["model"] = {
         "encoder": f"hf:{bert}",
-        "aggregator": {"name": "centrality", "hidden": 8},
-        "head": {"hidden": 8},
+        "aggregator": {"name": "centrality", "hidden_dim": 8},
+        "head": {"hidden_dim": 8},
     }
     made["text"] = {"max_words": 30}
     made["training"] |= {"learning_rate": 5e-3, "max_epochs": 2}
@@ -51,14 +51,14 @@ class TestATunedModel:
         self, run, bert, tmp_path, monkeypatch
     ):
         texts = ["the film was lovely", "", "dull, dull"]
-        hidden = bert.rename(bert.with_name("elsewhere"))
+        hidden_dim = bert.rename(bert.with_name("elsewhere"))
         try:
             again = perron.load(tmp_path / "run")
             assert np.array_equal(again.predict_proba(texts), run.predict_proba(texts))
         finally:
-            hidden.rename(bert)
+            hidden_dim.rename(bert)
 
-    def test_it_learnt_in_all_layers(self, run, weights_of):
+    def test_it_learned_in_all_layers(self, run, weights_of):
         layers = run.model.encoder.model.state_dict()
         changed = {name for name in layers if not layers[name].equal(weights_of[name])}
         assert {name.split(".")[2] for name in changed if "layer." in name} == {
@@ -94,16 +94,16 @@ def test_a_frozen_model_stays_as_it_was(table, tmp_path, weights_of):
 
 
 class TestMarksAsWords:
-    """``encoder.marks``: ``[CLS]`` and ``[SEP]`` are pooled like any word."""
+    """``encoder.keep_special_tokens``: ``[CLS]`` and ``[SEP]`` are pooled like any word."""
 
     TEXTS = ("the film was lovely", "", "dull, dull", "unbelievable " * 20)
 
     @pytest.fixture
     def marked(self, table):
         table["text"] = {"max_words": 40}  # all that the model has places for
-        recipe = read_recipe(table, ["model.encoder.marks=true"])
+        recipe = read_recipe(table, ["model.encoder.keep_special_tokens=true"])
         prepared = prepare(recipe)
-        return perron.Pipeline(prepared.model, prepared.word_ids)
+        return perron.Pipeline(prepared.model, prepared.processor)
 
     def states(self, bert):
         """Return the states of each text, as `transformers` has them."""
@@ -145,7 +145,10 @@ class TestMarksAsWords:
 
     def test_their_vectors_learn(self, table, tmp_path, weights_of):
         table["model"]["aggregator"] = "first"
-        train(read_recipe(table, ["model.encoder.marks=true"]), tmp_path / "run")
+        train(
+            read_recipe(table, ["model.encoder.keep_special_tokens=true"]),
+            tmp_path / "run",
+        )
         model = perron.load(tmp_path / "run").model
         before = weights_of["embeddings.word_embeddings.weight"][2:4]
         assert (model.embedding.vectors.weight[2:4] != before).any(1).all()
@@ -154,15 +157,17 @@ class TestMarksAsWords:
 
     def test_the_sentences_of_a_document_have_them_each(self, table):
         table["model"] |= {"kind": "document", "sentence_encoder": "none"}
-        prepared = prepare(read_recipe(table, ["model.encoder.marks=true"]))
-        model = perron.Pipeline(prepared.model, prepared.word_ids)
+        prepared = prepare(
+            read_recipe(table, ["model.encoder.keep_special_tokens=true"])
+        )
+        model = perron.Pipeline(prepared.model, prepared.processor)
         found = model.explain("a film. a day")
         assert [graph.nodes[-1] for graph in found.words] == ["[SEP]", "[SEP]"]
         assert found.sentences.nodes == ["a film.", "a day"]
         assert np.isfinite(model.predict_proba(["", "a film. a day"])).all()
 
     def test_texts_longer_or_shorter_than_it_reads(self, table):
-        set_ = ["model.encoder.marks=true"]
+        set_ = ["model.encoder.keep_special_tokens=true"]
         table["text"] = {"max_words": 41}
         with pytest.raises(SettingsError, match=mentions("text.max_words", 40)):
             prepare(read_recipe(table, set_))
@@ -240,10 +245,10 @@ def test_two_of_a_pair_and_the_sentences_of_a_document(table, tmp_path):
 def test_the_encoder_may_have_a_learning_rate_of_its_own(table):
     table["training"] |= {"learning_rate": 1e-2, "encoder_learning_rate": 1e-3}
     prepared = prepare(read_recipe(table))
-    optimiser = make_optimiser(prepared.model, prepared.recipe.training)
+    optimizer = make_optimizer(prepared.model, prepared.recipe.training)
     rates = {
         id(weight): group["rate"]
-        for group in optimiser.param_groups
+        for group in optimizer.param_groups
         for weight in group["params"]
     }
     for name, weight in prepared.model.named_parameters():
@@ -253,7 +258,7 @@ def test_the_encoder_may_have_a_learning_rate_of_its_own(table):
 
 def test_what_a_batch_teaches_does_not_depend_on_its_parts(table, tmp_path):
     del table["model"], table["text"]
-    table["model"] = {"encoder": "none", "embedding": {"dim": 6}}
+    table["model"] = {"encoder": "none", "embedding": {"embedding_dim": 6}}
     curves = []
     for parts in (1, 3, 100):
         table["training"] |= {"accumulate": parts, "max_epochs": 2}

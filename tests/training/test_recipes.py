@@ -26,20 +26,24 @@ def test_the_recipe_is_the_papers(name):
     recipe = read_recipe(recipe_table(name))
     training, model = recipe.training, recipe.model
     assert (
-        model.aggregator.hidden,
-        training.l2,
+        model.aggregator.hidden_dim,
+        training.weight_decay,
         training.learning_rate,
-        training.decay,
-        training.decay_steps,
+        training.learning_rate_decay,
+        training.learning_rate_decay_steps,
         training.batch_size,
-        training.batch_size_low,
+        training.min_batch_size,
         model.embedding.dropout,
         model.kind,
     ) == TABLE_2[name]
     assert model.head.dropout == model.embedding.dropout
-    assert (model.embedding.dim, model.encoder.hidden, model.head.hidden) == (300,) * 3
+    assert (
+        model.embedding.embedding_dim,
+        model.encoder.hidden_dim,
+        model.head.hidden_dim,
+    ) == (300,) * 3
     assert (training.max_epochs, training.patience) == (50, 7)
-    assert training.learning_rate_floor == 1e-5
+    assert training.min_learning_rate == 1e-5
     assert recipe.text.min_count == 4
     assert recipe.text.max_words == (40 if model.kind == "document" else 50)
 
@@ -73,15 +77,15 @@ def test_any_setting_can_be_overridden():
     recipe = sst2(
         "training.seed=7",
         "training.learning_rate=1e-3",
-        "model.aggregator.heads=2",
+        "model.aggregator.num_heads=2",
         "data.train=elsewhere.txt",
         'vectors=["a.txt", "b.txt"]',
         "text.case=lower",
     )
     assert recipe.training.seed == 7
     assert recipe.training.learning_rate == 1e-3
-    assert recipe.model.aggregator.heads == 2
-    assert recipe.model.aggregator.hidden == 50
+    assert recipe.model.aggregator.num_heads == 2
+    assert recipe.model.aggregator.hidden_dim == 50
     assert recipe.data.train == "elsewhere.txt"
     assert recipe.vectors == ("a.txt", "b.txt")
     assert recipe.text.case == "lower"
@@ -96,7 +100,7 @@ def test_an_aggregator_or_encoder_can_be_named_by_a_word():
 REFUSED = {
     "training.lr=1": ["sst2", "training.lr"],
     "training.batch_size=0": ["training.batch_size", 0],
-    "training.batch_size=8": ["batch_size_low", 16, "batch_size", 8],
+    "training.batch_size=8": ["min_batch_size", 16, "batch_size", 8],
     "training.learning_rate=fast": ["training.learning_rate", "number"],
     "model.embedding.dropout=1": ["model.embedding", "dropout", 1],
     "model.aggregator=maximum": ["model.aggregator", "'maximum'"],

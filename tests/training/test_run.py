@@ -15,7 +15,7 @@ import perron
 from perron.errors import PerronError, SettingsError
 from perron.models import ModelConfig, ModelSettings, TextClassifier
 from perron.training import read_recipe, train
-from perron.training.loop import make_optimiser
+from perron.training.loop import make_optimizer
 from perron.training.prepare import prepare
 from perron.training.recipe import TrainingSettings
 from perron.training.run import read_predictions
@@ -69,12 +69,14 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path):
 
 def test_l2_leaves_out_embeddings_and_biases():
     config = ModelConfig(
-        settings=ModelSettings(embedding={"dim": 4}, encoder={"name": "bilstm"}),
-        vocabulary=9,
+        settings=ModelSettings(
+            embedding={"embedding_dim": 4}, encoder={"name": "bilstm"}
+        ),
+        vocab_size=9,
         labels=("a", "b"),
     )
     model = TextClassifier(config)
-    groups = make_optimiser(model, TrainingSettings(l2=0.3)).param_groups
+    groups = make_optimizer(model, TrainingSettings(l2=0.3)).param_groups
     names = {id(value): name for name, value in model.named_parameters()}
     decayed = {
         names[id(value)]
@@ -105,8 +107,8 @@ def test_word_vectors_decide_the_width_and_are_where_training_begins(tmp_path):
         tmp_path, f'vectors=["{first}", "{second}"]', "text.vector_words=3"
     )
     prepared = prepare(settings)
-    assert prepared.recipe.model.embedding.dim == 6
-    words = prepared.word_ids.tokenizer.words
+    assert prepared.recipe.model.embedding.embedding_dim == 6
+    words = prepared.processor.tokenizer.words
     vectors = prepared.model.embedding.vectors.weight
     assert vectors[words.index("lovely")].tolist() == [4, 5, 6, -1, -2, -3]
     assert vectors[words.index("unseen")].tolist() == [7, 8, 9, -4, -5, -6]
@@ -115,7 +117,9 @@ def test_word_vectors_decide_the_width_and_are_where_training_begins(tmp_path):
 
 
 def test_an_exploding_loss_is_a_clear_error(tmp_path):
-    settings = recipe(tmp_path, "training.learning_rate=1e38", "training.clip=1e38")
+    settings = recipe(
+        tmp_path, "training.learning_rate=1e38", "training.max_grad_norm=1e38"
+    )
     with pytest.raises(PerronError, match=mentions("loss", "nan", "learning_rate")):
         train(settings, tmp_path / "run")
 

@@ -8,9 +8,9 @@ SETTINGS = TrainingSettings(
     learning_rate=1e-3,
     decay=0.5,
     decay_steps=10,
-    learning_rate_floor=1e-4,
+    min_learning_rate=1e-4,
     batch_size=128,
-    batch_size_low=30,
+    min_batch_size=30,
     max_epochs=9,
     patience=3,
 )
@@ -22,7 +22,7 @@ def test_the_learning_rate_falls_in_a_stair_to_its_floor():
 
 
 def test_a_floor_above_the_learning_rate_does_not_raise_it():
-    settings = SETTINGS.model_copy(update={"learning_rate_floor": 1.0})
+    settings = SETTINGS.model_copy(update={"min_learning_rate": 1.0})
     assert learning_rate(0, settings) == 1e-3
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load, save_file
 
 import perron
 from perron.errors import DataError, PerronError, SettingsError
-from perron.files import Busy, locked
+from perron.files import FolderLockedError, locked
 from perron.training import finish, read_recipe, train
 from perron.training.callbacks import Callback, read_metrics
 from perron.training.metrics import evaluate
@@ -120,7 +120,7 @@ def test_a_run_without_an_epoch_cannot_be_finished(recipe, tmp_path, stopped):
 
 
 def test_a_run_in_use_cannot_be_finished(stopped):
-    with locked(stopped), pytest.raises(Busy):
+    with locked(stopped), pytest.raises(FolderLockedError):
         finish(stopped)
 
 
@@ -146,7 +146,7 @@ def test_an_interrupted_run_without_a_step_leaves_no_folder(recipe, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "run", on_prepared=interrupt)
+        train(recipe, tmp_path / "run", on_data_ready=interrupt)
     assert not (tmp_path / "run").exists()
 
 
@@ -166,7 +166,7 @@ def test_a_folder_that_was_there_or_holds_something_stays(recipe, tmp_path):
         raise SettingsError("refused")
 
     with pytest.raises(SettingsError, match="refused"):
-        train(recipe, folder, on_prepared=write_and_fail)
+        train(recipe, folder, on_data_ready=write_and_fail)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 

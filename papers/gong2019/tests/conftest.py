@@ -6,7 +6,7 @@ import pytest
 
 from papers.gong2019.reproduce import run
 from papers.gong2019.tests.small_data import TINY, write_snli, write_sst
-from papers.gong2019.work import Work
+from papers.gong2019.workspace import Workspace
 
 
 class Outcome(NamedTuple):
@@ -23,22 +23,22 @@ def _environment(monkeypatch):
 
 @pytest.fixture
 def reproduce(monkeypatch, capsys) -> Callable[..., Outcome]:
-    """The command, run in this process: importing torch takes seconds."""
+    """The command, run in this process because importing torch takes seconds."""
 
     def command(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["papers.gong2019", *map(str, arguments)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_:
             run()
         printed = capsys.readouterr()
-        return Outcome(ended.value.code or 0, printed.out, printed.err)
+        return Outcome(exit_.value.code or 0, printed.out, printed.err)
 
     return command
 
 
 @pytest.fixture(scope="session")
 def small_root(tmp_path_factory):
-    """SST and SNLI, small; no reviews."""
+    """Small versions of SST and SNLI, without reviews."""
     root = tmp_path_factory.mktemp("small-data")
     write_sst(root)
     write_snli(root)
@@ -46,12 +46,12 @@ def small_root(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def small_work(tmp_path_factory, small_root):
-    """Tiny studies of that data; tests share the models they train."""
-    return Work(tmp_path_factory.mktemp("reproduced"), small_root, TINY)
+def small_workspace(tmp_path_factory, small_root):
+    """Tiny studies on that data; tests share their trained models."""
+    return Workspace(tmp_path_factory.mktemp("reproduced"), small_root, TINY)
 
 
 @pytest.fixture
 def no_data(tmp_path):
     (tmp_path / "data").mkdir()
-    return Work(tmp_path / "out", tmp_path / "data", TINY)
+    return Workspace(tmp_path / "out", tmp_path / "data", TINY)

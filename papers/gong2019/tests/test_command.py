@@ -21,7 +21,7 @@ from papers.gong2019.tests.small_data import (
 )
 
 ROOT = Path(__file__).parents[3]
-SETTINGS = [f"--set={setting}" for setting in (*TINY, "data.train_rows=32")]
+SETTINGS = [f"--set={setting}" for setting in (*TINY, "data.max_train_rows=32")]
 
 
 @pytest.mark.slow

@@ -8,27 +8,27 @@ from perron_tests.reference import stationary_by_eig
 from papers.gong2019 import convergence as module
 from papers.gong2019.convergence import COLUMNS, convergence, count_steps
 from papers.gong2019.tests.small_data import TINY, write_sst
-from papers.gong2019.work import Work
+from papers.gong2019.workspace import Workspace
 from perron.training.prepare import held_out_examples
 
 
 @pytest.fixture(scope="module")
-def piece(small_work):
-    return convergence(small_work)
+def artifact(small_workspace):
+    return convergence(small_workspace)
 
 
 @pytest.fixture
-def graphs(small_work):
-    pipeline, trial, _ = small_work.model("sst2", "centrality")
-    folder = small_work.out / "runs" / "sst2" / trial.folder
-    dev = held_out_examples(pipeline, folder, "dev", small_work.root)
+def graphs(small_workspace):
+    pipeline, trial, _ = small_workspace.model("sst2", "centrality")
+    folder = small_workspace.out / "runs" / "sst2" / trial.folder
+    dev = held_out_examples(pipeline, folder, "dev", small_workspace.root)
     return dev, list(module.graphs_of(pipeline.model, dev))
 
 
 def sharp_graph(n: int, seed: int) -> torch.Tensor:
     """A left-stochastic graph whose power method needs more than a few steps."""
-    chance = torch.Generator().manual_seed(seed)
-    return (1.5 * torch.randn(n, n, generator=chance)).softmax(0)
+    rng = torch.Generator().manual_seed(seed)
+    return (1.5 * torch.randn(n, n, generator=rng)).softmax(0)
 
 
 def test_every_dev_text_has_a_graph_whose_columns_sum_to_one(graphs):
@@ -39,11 +39,11 @@ def test_every_dev_text_has_a_graph_whose_columns_sum_to_one(graphs):
         torch.testing.assert_close(edges.sum(-2), mask.float())
 
 
-def test_counts_sum_to_the_number_of_dev_texts(piece, graphs):
+def test_counts_sum_to_the_number_of_dev_texts(artifact, graphs):
     dev, _ = graphs
-    assert tuple(piece.rows[0]) == COLUMNS
+    assert tuple(artifact.rows[0]) == COLUMNS
     counts: dict[tuple[str, ...], int] = {}
-    for *way, steps, texts, converged in piece.rows[1:]:
+    for *way, steps, texts, converged in artifact.rows[1:]:
         assert 1 <= int(steps) <= 200
         assert 0 <= int(converged) <= int(texts)
         counts[tuple(way)] = counts.get(tuple(way), 0) + int(texts)
@@ -107,12 +107,12 @@ def test_a_graph_that_never_ends_counts_as_burnt():
     assert not of.converged.any()
 
 
-def test_the_picture_has_four_histograms(piece):
-    root = ET.fromstring(piece.pictures["convergence.svg"])
+def test_the_picture_has_four_histograms(artifact):
+    root = ET.fromstring(artifact.pictures["convergence.svg"])
     text = "\n".join("".join(node.itertext()) for node in root.iter())
     for name in ("float32, the paper's ε = 1e-10", "float32, its own ε = 1e-06"):
         assert name in text
-    assert piece.pictures["convergence.png"].startswith(b"\x89PNG")
+    assert artifact.pictures["convergence.png"].startswith(b"\x89PNG")
 
 
 def test_bars_show_every_graph():
@@ -122,23 +122,23 @@ def test_bars_show_every_graph():
         assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(100)
 
 
-def test_a_second_call_gives_the_same(piece, small_work):
-    assert convergence(small_work) == piece
+def test_a_second_call_gives_the_same(artifact, small_workspace):
+    assert convergence(small_workspace) == artifact
 
 
 def test_without_data_it_says_what_is_missing(no_data):
-    piece = convergence(no_data)
-    assert "the Stanford Sentiment Treebank" in piece.text
-    assert [tuple(row) for row in piece.rows] == [COLUMNS]
-    assert not piece.pictures
+    artifact = convergence(no_data)
+    assert "the Stanford Sentiment Treebank" in artifact.text
+    assert [tuple(row) for row in artifact.rows] == [COLUMNS]
+    assert not artifact.pictures
 
 
 def test_a_model_whose_data_are_gone_says_so(tmp_path):
     root = tmp_path / "data"
     write_sst(root)
-    work = Work(tmp_path / "out", root, TINY)
-    assert convergence(work).pictures
+    workspace = Workspace(tmp_path / "out", root, TINY)
+    assert convergence(workspace).pictures
     (root / "sst" / "trees" / "dev.txt").unlink()
-    piece = convergence(work)
-    assert "the Stanford Sentiment Treebank" in piece.text
-    assert not piece.pictures
+    artifact = convergence(workspace)
+    assert "the Stanford Sentiment Treebank" in artifact.text
+    assert not artifact.pictures

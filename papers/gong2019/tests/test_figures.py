@@ -8,10 +8,10 @@ import pytest
 from perron_tests.errors import mentions
 
 from papers.gong2019 import figures
-from papers.gong2019 import work as work_module
+from papers.gong2019 import workspace as workspace_module
 from papers.gong2019.figures import COLUMNS, figure1, graph
 from papers.gong2019.tests.small_data import TINY
-from papers.gong2019.work import Work
+from papers.gong2019.workspace import Workspace
 from perron.errors import PerronError
 from perron.files import locked
 
@@ -25,36 +25,36 @@ STUDIES = {"figure1": "sst2", "graph": "snli"}
 
 
 @pytest.fixture(params=[figure1, graph], ids=lambda target: target.__name__)
-def piece(request, small_work):
-    return request.param(small_work)
+def artifact(request, small_workspace):
+    return request.param(small_workspace)
 
 
-def explained(work, name):
-    pipeline, _, _ = work.model(STUDIES[name], "centrality")
+def explained(workspace, name):
+    pipeline, _, _ = workspace.model(STUDIES[name], "centrality")
     return pipeline.explain(*TEXTS[name].values())
 
 
-def rows_of(piece, part, kind):
-    return [row for row in piece.rows[1:] if row[:2] == [part, kind]]
+def rows_of(artifact, part, kind):
+    return [row for row in artifact.rows[1:] if row[:2] == [part, kind]]
 
 
-def test_every_word_has_a_row_with_its_weight(piece, small_work):
-    record = explained(small_work, piece.name)
-    assert tuple(piece.rows[0]) == COLUMNS
+def test_every_word_has_a_row_with_its_weight(artifact, small_workspace):
+    record = explained(small_workspace, artifact.name)
+    assert tuple(artifact.rows[0]) == COLUMNS
     for (part, text), words in zip(
-        TEXTS[piece.name].items(), record.words, strict=True
+        TEXTS[artifact.name].items(), record.words, strict=True
     ):
-        rows = rows_of(piece, part, "word")
+        rows = rows_of(artifact, part, "word")
         assert [row[2] for row in rows] == text.split()
         weights = [float(row[-1]) for row in rows]
         np.testing.assert_allclose(weights, words.weights, atol=1e-6)
         assert sum(weights) == pytest.approx(1, abs=1e-4)
 
 
-def test_the_edges_are_the_strongest_flows_between_words(piece, small_work):
-    record = explained(small_work, piece.name)
-    for part, words in zip(TEXTS[piece.name], record.words, strict=True):
-        rows = rows_of(piece, part, "edge")
+def test_the_edges_are_the_strongest_flows_between_words(artifact, small_workspace):
+    record = explained(small_workspace, artifact.name)
+    for part, words in zip(TEXTS[artifact.name], record.words, strict=True):
+        rows = rows_of(artifact, part, "edge")
         # By hand: what j passes on to i, without what it keeps.
         moved = np.array(words.heads[0].edges) * np.array(words.weights)
         np.fill_diagonal(moved, -1)
@@ -67,10 +67,10 @@ def test_the_edges_are_the_strongest_flows_between_words(piece, small_work):
             assert moved[int(i), int(j)] == pytest.approx(float(share), abs=1e-6)
 
 
-def test_the_picture_has_a_node_for_each_word(piece):
-    root = ET.fromstring(piece.pictures[f"{piece.name}.svg"])
+def test_the_picture_has_a_node_for_each_word(artifact):
+    root = ET.fromstring(artifact.pictures[f"{artifact.name}.svg"])
     labels = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
-    for text in TEXTS[piece.name].values():
+    for text in TEXTS[artifact.name].values():
         for word in text.split():
             assert any(label.startswith(f"{word} ") for label in labels), word
     nodes = [
@@ -79,12 +79,14 @@ def test_the_picture_has_a_node_for_each_word(piece):
         if group.get("id", "").startswith("PathCollection")
         for shape in group.iter(f"{SVG}path")
     ]
-    assert len(nodes) == sum(len(text.split()) for text in TEXTS[piece.name].values())
-    assert piece.pictures[f"{piece.name}.png"].startswith(PNG_MAGIC)
+    assert len(nodes) == sum(
+        len(text.split()) for text in TEXTS[artifact.name].values()
+    )
+    assert artifact.pictures[f"{artifact.name}.png"].startswith(PNG_MAGIC)
 
 
-def test_areas_of_nodes_and_widths_of_arrows_tell_the_shares(small_work):
-    words = explained(small_work, "figure1").words[0]
+def test_areas_of_nodes_and_widths_of_arrows_tell_the_shares(small_workspace):
+    words = explained(small_workspace, "figure1").words[0]
     edges = figures.strongest(figures.flows(words), 1.0)
     figure = figures.draw_graphs([words], [edges], ["sentence"], "title")
     (axes,) = figure.axes
@@ -101,8 +103,8 @@ def test_areas_of_nodes_and_widths_of_arrows_tell_the_shares(small_work):
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 40])
-def test_nodes_do_not_cover_each_other(count, small_work):
-    words = explained(small_work, "figure1").words[0]
+def test_nodes_do_not_cover_each_other(count, small_workspace):
+    words = explained(small_workspace, "figure1").words[0]
     even = replace(words, nodes=["word"] * count, weights=[1 / count] * count)
     figure = figures.draw_graphs([even], [[]], ["sentence"], "title")
     figure.draw_without_rendering()  # settles what is where
@@ -114,55 +116,62 @@ def test_nodes_do_not_cover_each_other(count, small_work):
     assert count == 1 or apart.min() > across
 
 
-def test_a_second_call_gives_the_same(piece, small_work):
-    again = {"figure1": figure1, "graph": graph}[piece.name](small_work)
-    assert again == piece
+def test_a_second_call_gives_the_same(artifact, small_workspace):
+    again = {"figure1": figure1, "graph": graph}[artifact.name](small_workspace)
+    assert again == artifact
 
 
-def test_the_text_says_where_it_comes_from(piece, small_work):
-    _, trial, _ = small_work.model(STUDIES[piece.name], "centrality")
-    assert trial.command in piece.text
-    for told in (f"![{piece.title}]({piece.name}.svg)", "seed 0", "fingerprint"):
-        assert told in piece.text
-    for text in TEXTS[piece.name].values():
-        assert text in piece.text
+def test_the_text_says_where_it_comes_from(artifact, small_workspace):
+    _, trial, _ = small_workspace.model(STUDIES[artifact.name], "centrality")
+    assert trial.command in artifact.text
+    for told in (f"![{artifact.title}]({artifact.name}.svg)", "seed 0", "fingerprint"):
+        assert told in artifact.text
+    for text in TEXTS[artifact.name].values():
+        assert text in artifact.text
 
 
 @pytest.mark.parametrize("target", [figure1, graph])
 def test_without_data_it_says_what_is_missing(target, no_data):
-    piece = target(no_data)
-    assert piece.text.startswith("Missing: ")
-    assert ("Treebank" if target is figure1 else "SNLI 1.0") in piece.text
-    assert [tuple(row) for row in piece.rows] == [COLUMNS]
-    assert not piece.pictures
+    artifact = target(no_data)
+    assert artifact.text.startswith("Missing: ")
+    assert ("Treebank" if target is figure1 else "SNLI 1.0") in artifact.text
+    assert [tuple(row) for row in artifact.rows] == [COLUMNS]
+    assert not artifact.pictures
     assert not no_data.out.exists()
 
 
-def test_a_trained_model_is_enough(small_work, tmp_path):
-    want = figure1(small_work)
-    assert figure1(Work(small_work.out, tmp_path, TINY)).pictures == want.pictures
+def test_a_trained_model_is_enough(small_workspace, tmp_path):
+    want = figure1(small_workspace)
+    assert (
+        figure1(Workspace(small_workspace.out, tmp_path, TINY)).pictures
+        == want.pictures
+    )
 
 
 def test_nothing_is_trained_if_only_what_is_done_is_asked_for(small_root, tmp_path):
-    piece = figure1(Work(tmp_path, small_root, TINY, only_done=True))
-    assert "no centrality model is trained yet" in piece.text
+    artifact = figure1(Workspace(tmp_path, small_root, TINY, only_done=True))
+    assert "no centrality model is trained yet" in artifact.text
     assert not any(tmp_path.iterdir())
 
 
-def test_a_model_of_other_settings_is_refused(small_work, small_root):
-    figure1(small_work)
-    other = Work(small_work.out, small_root, [*TINY, "training.clip=3.0"])
+def test_a_model_of_other_settings_is_refused(small_workspace, small_root):
+    figure1(small_workspace)
+    other = Workspace(
+        small_workspace.out, small_root, [*TINY, "training.max_grad_norm=3.0"]
+    )
     with pytest.raises(PerronError, match=mentions("perron train", "--out")):
         figure1(other)
 
 
-def test_a_model_that_another_process_trains_is_waited_for(small_work, monkeypatch):
-    monkeypatch.setattr(work_module, "WAIT_SECONDS", 0.01)
-    trial = small_work.trial("sst2", "centrality")
-    folder = small_work.out / "runs" / "sst2"
+def test_a_model_that_another_process_trains_is_waited_for(
+    small_workspace, monkeypatch
+):
+    monkeypatch.setattr(workspace_module, "WAIT_SECONDS", 0.01)
+    trial = small_workspace.trial("sst2", "centrality")
+    folder = small_workspace.out / "runs" / "sst2"
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as other:
         other.enter_context(locked(folder, trial.lock))
         threading.Timer(0.3, other.close).start()
-        _, found, _ = small_work.model("sst2", "centrality")
+        _, found, _ = small_workspace.model("sst2", "centrality")
     assert found == trial

@@ -1,7 +1,7 @@
 import pytest
 
 from papers.gong2019.paper import ACCURACIES, DATASETS
-from papers.gong2019.work import STUDIES, study_file
+from papers.gong2019.workspace import STUDIES, study_file
 from perron.experiments import read_study
 from perron.experiments.study import Trial
 
@@ -18,7 +18,7 @@ def test_every_run_has_valid_settings(path):
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
-def test_the_variants_are_the_rows_of_the_paper(path):
+def test_the_variants_match_the_rows_of_the_paper(path):
     rows = set(read_study(str(path)).variants)
     if "phrases" in path.stem:
         assert rows < set(ACCURACIES)
@@ -26,11 +26,11 @@ def test_the_variants_are_the_rows_of_the_paper(path):
         assert rows == set(ACCURACIES)
 
 
-def test_all_datasets_of_the_paper_have_a_study():
+def test_every_dataset_of_the_paper_has_a_study():
     assert set(DATASETS) <= {path.stem for path in PAPER}
 
 
-def test_encoder_settings_apply_to_the_variants_that_have_no_other_encoder():
-    study = read_study(study_file("sst2"), ["model.encoder.hidden=7"])
-    assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden == 7
+def test_encoder_settings_do_not_apply_to_variants_with_another_encoder():
+    study = read_study(study_file("sst2"), ["model.encoder.hidden_dim=7"])
+    assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden_dim == 7
     assert Trial(study, "CNN-non-static", 0, 0).recipe().model.encoder.name == "cnn"

@@ -3,8 +3,8 @@ import pytest
 
 from papers.gong2019 import timing as module
 from papers.gong2019.tests.small_data import TINY, write_sst, write_stars
-from papers.gong2019.timing import COLUMNS, SOLVERS, Learner, Timed, timing
-from papers.gong2019.work import Work
+from papers.gong2019.timing import COLUMNS, SOLVERS, Learner, StepTimes, timing
+from papers.gong2019.workspace import Workspace
 from perron.errors import DataError
 from perron.experiments.study import Trial
 from perron.pooling import Aggregator, MeanPool, SelfAttentionPool
@@ -28,16 +28,16 @@ def _few_batches(monkeypatch):
 
 
 @pytest.fixture
-def work(tmp_path):
+def workspace(tmp_path):
     root = tmp_path / "data"
     write_sst(root)
     write_stars(root, "yelp2014")
-    return Work(tmp_path / "out", root, [*TINY, "data.train_rows=24"])
+    return Workspace(tmp_path / "out", root, [*TINY, "data.max_train_rows=24"])
 
 
-def test_every_way_is_timed_on_both_kinds_of_model(work):
-    piece = timing(work)
-    header, *rows = piece.rows
+def test_every_way_is_timed_on_both_kinds_of_model(workspace):
+    artifact = timing(workspace)
+    header, *rows = artifact.rows
     assert tuple(header) == COLUMNS
     for kind, data, own in (
         ("flat", "SST-2", rows[:6]),
@@ -48,24 +48,24 @@ def test_every_way_is_timed_on_both_kinds_of_model(work):
             assert float(milliseconds) > 0
             assert float(ratio) > 0
             assert way != "self-attention" or float(ratio) == 1
-        assert f"{kind.capitalize()} ({data}): a step with exact" in piece.text
+        assert f"{kind.capitalize()} ({data}): a step with exact" in artifact.text
     for told in ("5 times", "thread(s)", "perron train sst2", "perron train yelp2014"):
-        assert told in piece.text
-    assert "Missing" not in piece.text
+        assert told in artifact.text
+    assert "Missing" not in artifact.text
 
 
 def test_ratios_are_medians_over_the_batches():
     seconds = {way: np.array([1.0, 10.0, 2.0]) for way in WAYS}
     seconds["average"] = np.array([0.5, 9.0, 1.0])
     seconds["centrality, exact"] = np.array([2.0, 15.0, 8.0])  # 2, 1.5 and 4 times
-    of = Timed("flat", "SST-2", seconds, "")
+    of = StepTimes("flat", "SST-2", seconds, "")
     cells = {row[2]: row[3:] for row in of.rows()}
     assert cells["centrality, exact"] == ["8000.0", "2.00", "75 %"]
     assert cells["self-attention"] == ["2000.0", "1.00", "50 %"]
     assert cells["average"] == ["1000.0", "0.50", ""]
 
 
-def test_each_way_has_its_own_solver_at_every_level(work, monkeypatch):
+def test_each_way_has_its_own_solver_at_every_level(workspace, monkeypatch):
     used = []
     step = Learner.step
 
@@ -75,19 +75,19 @@ def test_each_way_has_its_own_solver_at_every_level(work, monkeypatch):
         return step(learner, batch)
 
     monkeypatch.setattr(Learner, "step", watched)
-    rows = [f"data.train_rows={module.DOCUMENT_ROWS}"]
-    of = module.time_steps(work, "yelp2014", "hierarchical", 1, rows)
+    rows = [f"data.max_train_rows={module.DOCUMENT_ROWS}"]
+    of = module.time_steps(workspace, "yelp2014", "hierarchical", 1, rows)
     each = [[of, of] for of in (MeanPool, SelfAttentionPool, *SOLVERS.values())]
     assert used == [*each, *each[1:], each[0]]  # the first batch warms up
     assert all(len(taken) == 1 for taken in of.seconds.values())
     power = [solver for solver in SOLVERS.values() if solver != "direct"]
     assert {p.gradient for p in power} == {"unrolled", "truncated", "reverse"}
-    assert all((p.tol, p.max_steps) == (1e-10, 200) for p in power)
+    assert all((p.tol, p.max_iter) == (1e-10, 200) for p in power)
 
 
-def test_a_step_learns(work):
-    trial = Trial(work.study("sst2"), "centrality", 0, 0)
-    prepared = prepare(trial.recipe(), work.root)
+def test_a_step_learns(workspace):
+    trial = Trial(workspace.study("sst2"), "centrality", 0, 0)
+    prepared = prepare(trial.recipe(), workspace.root)
     before = {name: p.clone() for name, p in prepared.model.named_parameters()}
     Learner(prepared).step(prepared.train.batch(range(8)))
     for name, parameter in prepared.model.named_parameters():
@@ -95,32 +95,32 @@ def test_a_step_learns(work):
         assert parameter.grad is None
 
 
-def test_films_stand_in_for_yelp(work, monkeypatch):
+def test_films_stand_in_for_yelp(workspace, monkeypatch):
     asked = []
 
-    def time_steps(work, name, *rest):
+    def time_steps(workspace, name, *rest):
         asked.append(name)
-        return Timed("flat", name, {way: np.ones(2) for way in WAYS}, "")
+        return StepTimes("flat", name, {way: np.ones(2) for way in WAYS}, "")
 
     monkeypatch.setattr(module, "time_steps", time_steps)
-    (work.root / "yelp2014" / "yelp-2014-dev.txt.ss").unlink()
-    piece = timing(work)
+    (workspace.root / "yelp2014" / "yelp-2014-dev.txt.ss").unlink()
+    artifact = timing(workspace)
     assert asked == ["sst2", "imdb-25k"]
-    assert "Yelp-2014 as yelp2014/" in piece.text
+    assert "Yelp-2014 as yelp2014/" in artifact.text
 
 
 @pytest.mark.usefixtures("no_package")
 def test_without_data_it_says_what_is_missing(no_data):
-    piece = timing(no_data)
-    assert piece.text.startswith("Missing: ")  # and no table without rows
+    artifact = timing(no_data)
+    assert artifact.text.startswith("Missing: ")  # and no table without rows
     for told in ("Treebank", "Yelp-2014", "perron[demo]"):
-        assert told in piece.text
-    assert [tuple(row) for row in piece.rows] == [COLUMNS]
+        assert told in artifact.text
+    assert [tuple(row) for row in artifact.rows] == [COLUMNS]
 
 
 @pytest.mark.usefixtures("no_package")
 def test_what_is_there_is_timed(no_data):
     write_sst(no_data.root)
-    piece = timing(no_data)
-    assert {row[0] for row in piece.rows[1:]} == {"flat"}
-    assert "Missing: " in piece.text
+    artifact = timing(no_data)
+    assert {row[0] for row in artifact.rows[1:]} == {"flat"}
+    assert "Missing: " in artifact.text

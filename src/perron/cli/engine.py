@@ -117,7 +117,7 @@ class CorpusJob:
             self.task,
             self.corpus.text or "text",
             self.text_pair,
-            tokenised=self.corpus.tokenised,
+            pretokenized=self.corpus.pretokenized,
             prefix=self.corpus.prefix,
         )
         # Ray tells on standard output what it does about workers that died.
@@ -133,7 +133,7 @@ class CorpusJob:
                 workers=options.workers,
                 address=options.address,
                 piece_rows=options.piece_rows,
-                skip_bad=self.corpus.skip_bad,
+                skip_invalid=self.corpus.skip_invalid,
                 watch=told,
             )
         told.end(outcome, out)

@@ -13,7 +13,7 @@ from rich.console import Console
 from perron.cli.console import results, say
 from perron.cli.options import TextOptions, TextPair, with_options
 from perron.errors import SettingsError
-from perron.files import write_whole
+from perron.files import atomic_write
 
 if TYPE_CHECKING:
     from perron.cli.io import TextSource
@@ -70,7 +70,7 @@ def write(rows: "Rows", format: str, out: Path | None, head: int | None) -> None
     if format == "png":
         rows[0][0].save_png(out, head)
     else:
-        write_whole(out, _content(rows, format, head).encode())
+        atomic_write(out, _content(rows, format, head).encode())
     say(f"wrote {out}")
 
 
@@ -156,8 +156,8 @@ def graph(
     from perron.pipeline import pair_mismatch
 
     chosen = check_output(format, options.out, head)
-    models = _load([options.model, *(with_ or ())], options.tokenised)
-    is_pair = models[0].word_ids.kind == "pair"
+    models = _load([options.model, *(with_ or ())], options.pretokenized)
+    is_pair = models[0].processor.kind == "pair"
     typed = list(options.texts or ())
     if pair is not None:
         if not is_pair:
@@ -167,17 +167,17 @@ def graph(
             raise SettingsError("--pair: goes with one text")
         typed.append(pair)
     source = TextSource(options, text_pair, is_pair, typed)
-    rows = _explained(source, models, limit, options.skip_bad)
+    rows = _explained(source, models, limit, options.skip_invalid)
     write(rows, chosen, options.out, head)
 
 
-def _load(folders: Sequence[Path], tokenised: bool) -> list["Pipeline"]:
+def _load(folders: Sequence[Path], pretokenized: bool) -> list["Pipeline"]:
     from perron.pipeline import load_all
 
     models = load_all(folders)
-    if tokenised:
+    if pretokenized:
         models = [loaded.pretokenized() for loaded in models]
-    pairs = [loaded.word_ids.kind == "pair" for loaded in models]
+    pairs = [loaded.processor.kind == "pair" for loaded in models]
     if len(set(pairs)) > 1:
         raise SettingsError(
             f"models must all take pairs, or all single texts, got "
@@ -188,13 +188,13 @@ def _load(folders: Sequence[Path], tokenised: bool) -> list["Pipeline"]:
 
 
 def _explained(
-    source: "TextSource", models: Sequence["Pipeline"], limit: int, skip_bad: bool
+    source: "TextSource", models: Sequence["Pipeline"], limit: int, skip_invalid: bool
 ) -> list[list["Explanation"]]:
     """Return a row for each text, with a record for each model."""
     from perron.cli.io import say_skipped
-    from perron.errors import BadRows
+    from perron.errors import InvalidRows
 
-    bad = BadRows(skip_bad)
+    bad = InvalidRows(skip_invalid)
     found = list(islice(source.rows(bad), limit + 1))
     say_skipped(bad)
     if not found:

@@ -100,8 +100,8 @@ def _of_model(folder: Path) -> dict[str, str]:
     rows = {
         "kind": parts.kind,
         "classes": ", ".join(config.labels),
-        "vocabulary": f"{config.vocabulary:,} words",
-        "word vectors": f"{parts.embedding.dim}-d, "
+        "vocabulary": f"{config.vocab_size:,} words",
+        "word vectors": f"{parts.embedding.embedding_dim}-d, "
         + ("frozen" if parts.embedding.freeze else "tuned"),
         "encoder": _shown(parts.encoder),
         "aggregator": _shown(parts.aggregator),

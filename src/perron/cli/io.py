@@ -14,7 +14,7 @@ from rich.progress import TextColumn, TimeElapsedColumn
 from perron.cli.console import progress_bar, say
 from perron.cli.options import CorpusOptions, TextOptions
 from perron.cli.outputs import Record, open_writer
-from perron.errors import BadRows, SettingsError
+from perron.errors import InvalidRows, SettingsError
 from perron.integrations.corpora.mapper import check_new_columns
 from perron.pipeline import pair_mismatch
 from perron.text.datasets import read_texts
@@ -55,7 +55,7 @@ class TextSource:
     is_pair: bool
     typed: Sequence[str] = ()
 
-    def chunks(self, bad: BadRows) -> Iterator[Inputs]:
+    def chunks(self, bad: InvalidRows) -> Iterator[Inputs]:
         """Yield the texts, never all of them at once, with the columns of the file."""
         rows = iter(self.rows(bad, keep_columns=True))
         while some := list(islice(rows, CHUNK)):
@@ -71,7 +71,7 @@ class TextSource:
         pair = {"text_pair": row.pair} if self.is_pair else {}
         return {"text": row.text, **pair}
 
-    def rows(self, bad: BadRows, keep_columns: bool = False) -> Iterable[Row]:
+    def rows(self, bad: InvalidRows, keep_columns: bool = False) -> Iterable[Row]:
         """Return the texts one by one.
 
         Args:
@@ -111,7 +111,7 @@ class TextSource:
         for first, second in zip(rows[::2], rows[1::2], strict=True):
             yield first._replace(pair=second.text)
 
-    def _standard_input(self, bad: BadRows) -> Iterator[Row]:
+    def _standard_input(self, bad: InvalidRows) -> Iterator[Row]:
         """Yield a text for each line; a tab separates the texts of a pair."""
         options = self.options
         if options.text or self.text_pair or options.data_format not in (None, "lines"):
@@ -137,7 +137,9 @@ class TextSource:
             else:
                 bad.report("-", row.line, problem)
 
-    def _from_file(self, file: str, bad: BadRows, keep_columns: bool) -> Iterator[Row]:
+    def _from_file(
+        self, file: str, bad: InvalidRows, keep_columns: bool
+    ) -> Iterator[Row]:
         options = self.options
         if not self.is_pair and self.text_pair is not None:
             fix = "Leave out --text-pair."
@@ -184,7 +186,7 @@ def stream(
         verb: What is done, for the progress bar.
         options: Options of the command.
     """
-    bad, count = BadRows(options.skip_bad), 0
+    bad, count = InvalidRows(options.skip_invalid), 0
     with open_writer(options.out, options.format, results, source.schema()) as output:
         for chunk in counted(source.chunks(bad), verb):
             for row in chunk.columns:
@@ -202,7 +204,7 @@ def stream(
     say_skipped(bad)
 
 
-def say_skipped(bad: BadRows) -> None:
+def say_skipped(bad: InvalidRows) -> None:
     """Print how many rows were left out, if any."""
     if count := bad.skipped.total():
         say(f"left out {count} bad row{'s' if count > 1 else ''}")

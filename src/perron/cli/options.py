@@ -58,18 +58,20 @@ Encoding = Annotated[
         rich_help_panel=_DATA,
     ),
 ]
-Tokenised = Annotated[
+Pretokenized = Annotated[
     bool,
     typer.Option(
-        "--tokenised",
+        "--pretokenized",
         help="Words are already separated by spaces.",
         rich_help_panel=_DATA,
     ),
 ]
-SkipBad = Annotated[
+SkipInvalid = Annotated[
     bool,
     typer.Option(
-        "--skip-bad", help="Leave out bad rows, and count them.", rich_help_panel=_DATA
+        "--skip-invalid",
+        help="Leave out bad rows, and count them.",
+        rich_help_panel=_DATA,
     ),
 ]
 Vectors = Annotated[
@@ -116,9 +118,9 @@ class DataOptions:
         typer.Option("--label", help="Column of the label.", rich_help_panel=_DATA),
         NEEDS_DATA,
     ] = None
-    tokenised: Annotated[Tokenised, NEEDS_DATA] = False
+    pretokenized: Annotated[Pretokenized, NEEDS_DATA] = False
     data_dir: DataDir = None
-    skip_bad: SkipBad = False
+    skip_invalid: SkipInvalid = False
 
     def check(self) -> None:
         """Refuse options that would have no effect."""
@@ -219,11 +221,11 @@ class TextOptions:
     text: Text = None
     data_format: DataFormat = None
     encoding: Encoding = None
-    tokenised: Tokenised = False
+    pretokenized: Pretokenized = False
     out: Annotated[
         Path | None, typer.Option(help="File to write. Defaults to standard output.")
     ] = None
-    skip_bad: SkipBad = False
+    skip_invalid: SkipInvalid = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perron.errors import DataError, SettingsError
-from perron.files import by_extension, replaceable, take_name
+from perron.files import by_extension, replace_file, resolve_output_path
 
 FORMATS = {"jsonl": (".jsonl", ".json"), "csv": (".csv",), "parquet": (".parquet",)}
 ROW_GROUP = 8192
@@ -306,7 +306,7 @@ def open_writer(
         yield made
         made.close()
         return
-    out = replaceable(out)
+    out = resolve_output_path(out)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         if chosen == "parquet":
@@ -320,7 +320,7 @@ def open_writer(
                 )
                 yield made
                 made.close()
-        take_name(part, out)
+        replace_file(part, out)
     except OSError as error:
         raise DataError(f"could not be written ({error.strerror})", out) from error
     finally:

@@ -49,17 +49,17 @@ def predict(
         return
 
     from perron.cli.io import Inputs, TextSource, stream
-    from perron.errors import BadRows
+    from perron.errors import InvalidRows
     from perron.integrations.corpora.mapper import result_columns, result_fields
     from perron.pipeline import load
 
     model = load(corpus.model)
-    if corpus.tokenised:
+    if corpus.pretokenized:
         model = model.pretokenized()
-    is_pair = model.word_ids.kind == "pair"
+    is_pair = model.processor.kind == "pair"
     source = TextSource(corpus, text_pair, is_pair, corpus.texts or ())
     if corpus.texts and corpus.format is None and corpus.out is None:
-        for chunk in source.chunks(BadRows()):
+        for chunk in source.chunks(InvalidRows()):
             probabilities = model.predict_proba(chunk.texts, chunk.pairs)
             for shown, row in zip(chunk.shown(), probabilities, strict=True):
                 best = int(row.argmax())
@@ -98,7 +98,7 @@ def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
     from perron.pipeline import load
 
     model = load(corpus.model)
-    if corpus.tokenised:
+    if corpus.pretokenized:
         model = model.pretokenized()
 
     def compute(chunk: Inputs) -> dict[str, list[object]]:
@@ -150,7 +150,7 @@ def evaluate(
     if options.data is None:
         examples = held_out_examples(pipeline, model, part, options.data_dir)
     else:
-        table = data_table(options) | {"skip_bad": options.skip_bad}
+        table = data_table(options) | {"skip_invalid": options.skip_invalid}
         examples = other_examples(pipeline, table, part, options.data_dir)
     if not len(examples):
         raise SettingsError("there is nothing to test on")

@@ -30,7 +30,7 @@ _OF_PRETRAINED = (
     "learning_rate",
     "encoder_learning_rate",
     "batch_size",
-    "batch_size_low",
+    "min_batch_size",
     "max_epochs",
     "patience",
 )
@@ -57,8 +57,8 @@ def choose_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
         raise SettingsError(
             f"{options.recipe} is a recipe without data. Add --data FILE."
         )
-    if options.skip_bad:
-        table = _in(table, "data", skip_bad=True)
+    if options.skip_invalid:
+        table = _in(table, "data", skip_invalid=True)
     if options.vectors is not None:
         table["vectors"] = [name for name in options.vectors if name != "none"]
     if options.encoder is not None:
@@ -102,7 +102,9 @@ def _with_encoder(
     settings = {key: settings[key] for key in _OF_PRETRAINED}
     table = _in({**table, "text": text}, "training", **settings)
     if table["model"].get("kind") == "document":
-        return _in(table, "model", sentence_encoder={"name": "bilstm", "hidden": 100})
+        return _in(
+            table, "model", sentence_encoder={"name": "bilstm", "hidden_dim": 100}
+        )
     return table
 
 
@@ -117,7 +119,7 @@ def data_table(options: DataOptions) -> dict[str, Any]:
         "text_pair": options.text_pair,
         "label": options.label,
         "encoding": options.encoding,
-        "tokenised": True if options.tokenised else None,
+        "pretokenized": True if options.pretokenized else None,
     }
     if isinstance(options, TrainOptions):
         given |= {

@@ -187,7 +187,7 @@ def share_work(
             ``--workers``.
         module: Module that is the command, as in ``python -m perron``.
     """
-    from perron.training.state import ended_by_term
+    from perron.training.state import sigterm_as_interrupt
 
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     environment = os.environ | {name: threads for name in _THREADS}
@@ -196,7 +196,7 @@ def share_work(
     # They speak through a pipe, for lines are readable when mixed, and bars are not.
     heard, spoken = os.pipe()
     running: list[subprocess.Popen[bytes]] = []
-    with ended_by_term():
+    with sigterm_as_interrupt():
         try:
             for _ in range(workers):
                 running.append(

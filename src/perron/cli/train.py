@@ -10,11 +10,11 @@ from perron.cli.options import DataDir, Quiet, TrainOptions, with_options
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
-    from perron.training.prepare import Prepared
+    from perron.training.prepare import PreparedRun
     from perron.training.run import Result
 
 
-def tell_prepared(prepared: "Prepared") -> None:
+def tell_prepared(prepared: "PreparedRun") -> None:
     """Say what the data and the word vectors are like, and what was left out."""
     splits, recipe = prepared.splits, prepared.recipe
     sizes = [len(prepared.train), len(prepared.dev)]
@@ -27,7 +27,7 @@ def tell_prepared(prepared: "Prepared") -> None:
         if count:
             say(f"{path}: left out {count} bad row{'s' if count > 1 else ''}")
     kind = "words" if prepared.model.config.pretrained is None else "pieces of words"
-    say(f"vocabulary: {len(prepared.word_ids.tokenizer.words):,} {kind}")
+    say(f"vocabulary: {len(prepared.processor.tokenizer.words):,} {kind}")
     for name, coverage in prepared.coverage.items():
         say(f"{name}: has {coverage}")
         if skipped := prepared.skipped_vectors[name]:
@@ -85,7 +85,7 @@ def train(
     from perron.cli.runs import ReadingBar, TrainingBar, choose_recipe
     from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
-    from perron.training.state import Stopped
+    from perron.training.state import TrainingInterrupted
 
     if resume and options.recipe is None and options.data is None:
         if out is None:
@@ -109,10 +109,10 @@ def train(
             resume=resume,
             callbacks=() if quiet else [TrainingBar()],
             log_with=list(dict.fromkeys(trackers)),
-            on_prepared=None if quiet else tell_prepared,
+            on_data_ready=None if quiet else tell_prepared,
             vector_progress=None if quiet else reading,
         )
-    except Stopped as stopped:
+    except TrainingInterrupted as stopped:
         say(
             f"{stopped}. Resume with: perron train --resume --out {folder}\n"
             f"Or end it with its best epoch so far: perron finish {folder}"
@@ -147,7 +147,7 @@ def finish(
         result = finish_run(
             run,
             root=data_dir,
-            on_prepared=None if quiet else tell_prepared,
+            on_data_ready=None if quiet else tell_prepared,
             vector_progress=None if quiet else reading,
         )
     finally:
@@ -171,7 +171,7 @@ def _print_result(result: "Result", folder: Path, is_pair: bool, quiet: bool) ->
             "The dev accuracy is no better than always predicting the most frequent "
             f"class ({100 * result.majority_share:.2f} %): the model has not learned "
             "anything. Try more texts, --set training.patience=20, "
-            "--set training.batch_size=8 --set training.batch_size_low=8, or another "
+            "--set training.batch_size=8 --set training.min_batch_size=8, or another "
             "--set training.learning_rate"
         )
     if not quiet:

@@ -15,7 +15,7 @@ from jaxtyping import Bool
 import perron
 from perron.errors import DataError
 from perron.experiments.study import Study, Trial, all_trials
-from perron.files import digest, write_whole
+from perron.files import atomic_write, digest
 from perron.migrations import from_table, stamp
 from perron.training.run import Result, read_predictions
 
@@ -42,10 +42,10 @@ class Record:
         parameters: Number of trained parameters.
         epoch_seconds: Seconds of training per epoch, the median.
         graphs: The `GraphMeasure` of each level.
-        tested: Digest of the true classes; runs on the same test texts share it.
-        right: Whether each test example is correct, one bit each, as hexadecimal
+        test_digest: Digest of the true classes; runs on the same test texts share it.
+        correct: Whether each test example is correct, one bit each, as hexadecimal
             digits.
-        tests: Number of test examples.
+        test_size: Number of test examples.
         data_bytes: Size of the data files; None if unknown.
     """
 
@@ -62,15 +62,15 @@ class Record:
     parameters: int
     epoch_seconds: float
     graphs: Sequence[Mapping[str, Any]]
-    tested: str
-    right: str
-    tests: int
+    test_digest: str
+    correct: str
+    test_size: int
     data_bytes: int | None = None
 
     def answers(self) -> Bool[np.ndarray, " n"]:
         """Return which test examples were right."""
-        bits = np.unpackbits(np.frombuffer(bytes.fromhex(self.right), np.uint8))
-        return bits[: self.tests].astype(bool)
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(self.correct), np.uint8))
+        return bits[: self.test_size].astype(bool)
 
 
 def record_of(
@@ -100,9 +100,9 @@ def record_of(
         parameters=result.parameters,
         epoch_seconds=round(result.epoch_seconds, 3),
         graphs=result.graphs,
-        tested=digest([expected.tobytes()])[:16],
-        right=right,
-        tests=len(expected),
+        test_digest=digest([expected.tobytes()])[:16],
+        correct=right,
+        test_size=len(expected),
         data_bytes=data_bytes,
     )
 
@@ -153,7 +153,7 @@ def read_records(path: Path) -> list[Record]:
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write one record per line."""
     lines = [json.dumps(stamp("record", asdict(record))) + "\n" for record in records]
-    write_whole(path, "".join(lines).encode())
+    atomic_write(path, "".join(lines).encode())
 
 
 def own_records(study: Study, done: Mapping[str, Record]) -> list[Record]:

@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from perron.errors import DataError
 from perron.experiments.records import Record
 from perron.experiments.study import Study
-from perron.files import csv_bytes, markdown_table, p_value_text, write_whole
+from perron.files import atomic_write, csv_bytes, markdown_table, p_value_text
 from perron.training.metrics import METRICS, metric_title
 
 ACCURACY = "accuracy"  # chooses grid points, and has a significance test
@@ -91,7 +91,7 @@ class SummaryRow:
     chosen: str
 
 
-def summarise(study: Study, records: Sequence[Record]) -> list[SummaryRow]:
+def summarize(study: Study, records: Sequence[Record]) -> list[SummaryRow]:
     """Return a row for each variant whose grid is done, of the seeds that are."""
     runs = {name: chosen_runs(study, name, records) for name in study.variants}
     reference = runs[study.compared_with]
@@ -170,7 +170,7 @@ def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float | Non
     own, other = ([r for r in of if r.seed in seeds] for of in (runs, reference))
     if not seeds:
         return None
-    if len({run.tested for run in (*own, *other)}) > 1:
+    if len({run.test_digest for run in (*own, *other)}) > 1:
         raise DataError(
             f"{runs[0].variant} and {reference[0].variant} were tested on different "
             "texts and cannot be compared"
@@ -308,12 +308,12 @@ def write_report(
     study: Study, records: Sequence[Record], folder: Path, name: str = "study"
 ) -> list[SummaryRow]:
     """Write NAME.md, NAME.json, NAME.png and runs.csv; return the rows of the table."""
-    rows = summarise(study, records)
+    rows = summarize(study, records)
     table = [_json(row) for row in rows]
-    write_whole(folder / f"{name}.md", markdown(study, rows).encode())
-    write_whole(folder / f"{name}.json", json.dumps(table, indent=2).encode())
-    write_whole(folder / f"{name}.png", picture(rows))
-    write_whole(folder / "runs.csv", csv_bytes(csv_rows(records)))
+    atomic_write(folder / f"{name}.md", markdown(study, rows).encode())
+    atomic_write(folder / f"{name}.json", json.dumps(table, indent=2).encode())
+    atomic_write(folder / f"{name}.png", picture(rows))
+    atomic_write(folder / "runs.csv", csv_bytes(csv_rows(records)))
     return rows
 
 

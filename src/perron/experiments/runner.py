@@ -23,10 +23,10 @@ from perron.experiments.records import (
     write_records,
 )
 from perron.experiments.study import Study, Trial, aggregator_study, all_trials
-from perron.files import Busy, locked, make_folder, write_whole
+from perron.files import FolderLockedError, atomic_write, locked, make_folder
 from perron.training.callbacks import Callback
 from perron.training.loop import make_accelerator
-from perron.training.prepare import Prepared
+from perron.training.prepare import PreparedRun
 from perron.training.recipe import Recipe, read_recipe, recipe_table
 from perron.training.run import train
 
@@ -36,7 +36,7 @@ Shared = TypeVar("Shared")
 
 
 OnTrial = Callable[[Trial, int, int], Sequence[Callback]]
-OnPrepared = Callable[[Prepared], None]
+OnDataReady = Callable[[PreparedRun], None]
 
 
 def compare(
@@ -73,7 +73,7 @@ def compare(
         _broadcast(None)  # the file is there before others read it
         try:
             records = run_study(
-                study, folder, root=root, on_trial=on_trial, on_prepared=_check_test
+                study, folder, root=root, on_trial=on_trial, on_data_ready=_check_test
             )
         except PerronError:
             if _is_main() and not find_records(study, folder):
@@ -96,10 +96,10 @@ def _keep_recipe(recipe: Recipe, file: Path) -> None:
             )
         return
     make_folder(file.parent)
-    write_whole(file, recipe.to_toml().encode())
+    atomic_write(file, recipe.to_toml().encode())
 
 
-def _check_test(prepared: Prepared) -> None:
+def _check_test(prepared: PreparedRun) -> None:
     if prepared.test is None:
         raise SettingsError("compare needs test data, got none. Name it or split some.")
 
@@ -110,7 +110,7 @@ def run_study(
     *,
     root: Path | None = None,
     on_trial: OnTrial | None = None,
-    on_prepared: OnPrepared | None = None,
+    on_data_ready: OnDataReady | None = None,
 ) -> list[Record]:
     """Run all runs of a study that are not done yet; return all records.
 
@@ -124,14 +124,14 @@ def run_study(
         root: Folder of the datasets.
         on_trial: Called before each run with the run, the number of runs that are done
             and the number of all runs. Returns the callbacks of the run.
-        on_prepared: Called with the data of each run before its first step. May raise
+        on_data_ready: Called with the data of each run before its first step. May raise
             to refuse them.
     """
     _check(study)  # report a mistake before hours have passed
     with _removed_if_unused(folder):
         make_folder(folder)
         _check_data(study, find_records(study, folder), folder, root)
-        return _run_all(study, folder, root, on_trial, on_prepared)
+        return _run_all(study, folder, root, on_trial, on_data_ready)
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def _run_all(
     folder: Path,
     root: Path | None,
     on_trial: OnTrial | None,
-    on_prepared: OnPrepared | None,
+    on_data_ready: OnDataReady | None,
 ) -> list[Record]:
     """Do the runs one by one, as long as there are some."""
     while True:
@@ -178,7 +178,7 @@ def _run_all(
             callbacks: Sequence[Callback] = ()
             if on_trial is not None and _is_main():
                 callbacks = on_trial(trial, len(own_records(study, done)), study.runs)
-            _run(trial, folder, root, callbacks, on_prepared)
+            _run(trial, folder, root, callbacks, on_data_ready)
 
 
 def _is_main() -> bool:
@@ -204,7 +204,7 @@ def _claim_first_free(
     for trial in todo:
         try:
             done = _claim(trial, folder, claim)
-        except Busy:
+        except FolderLockedError:
             continue
         if done is None:
             return trial
@@ -216,7 +216,7 @@ def _claim(trial: Trial, folder: Path, claim: ExitStack) -> Record | None:
     """Lock a run; return its record if it is done.
 
     Raises:
-        Busy: Another process is doing it.
+        FolderLockedError: Another process is doing it.
     """
     source_version()  # of the code that runs now, whatever is committed meanwhile
     place = trial.place(folder)
@@ -237,7 +237,7 @@ def _run(
     folder: Path,
     root: Path | None,
     callbacks: Sequence[Callback],
-    on_prepared: OnPrepared | None = None,
+    on_data_ready: OnDataReady | None = None,
 ) -> Record:
     """Do or resume a run that is claimed; return its record."""
     place = trial.place(folder)
@@ -247,7 +247,7 @@ def _run(
         root=root,
         resume=True,
         callbacks=callbacks,
-        on_prepared=on_prepared,
+        on_data_ready=on_data_ready,
     )
     record = record_of(
         result,
@@ -278,7 +278,7 @@ def run_trial(
         callbacks: Returns the callbacks of the run. Called when the run begins.
 
     Raises:
-        Busy: Another process is doing it.
+        FolderLockedError: Another process is doing it.
     """
     with ExitStack() as claim:
         record = _claim(trial, folder, claim)

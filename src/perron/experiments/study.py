@@ -224,9 +224,9 @@ def _overrides(recipe: Recipe, aggregator: str) -> Overrides:
     own = recipe.model.aggregator
     if name == own.name:
         return options
-    hidden = getattr(own, "hidden", None)
-    if hidden is not None and "hidden" in options_of(AGGREGATORS[name]):
-        options = (f"model.aggregator.hidden={hidden}", *options)
+    hidden_dim = getattr(own, "hidden_dim", None)
+    if hidden_dim is not None and "hidden_dim" in options_of(AGGREGATORS[name]):
+        options = (f"model.aggregator.hidden_dim={hidden_dim}", *options)
     return (f"model.aggregator={name}", *options)
 
 

@@ -1,6 +1,6 @@
 """The word graph: a plain record, and every view of it."""
 
 from perron.explain.build import explain
-from perron.explain.records import Explanation, Graph, Head, Solver, Source
+from perron.explain.records import Explanation, Graph, Head, ModelInfo, Solver
 
-__all__ = ["Explanation", "Graph", "Head", "Solver", "Source", "explain"]
+__all__ = ["Explanation", "Graph", "Head", "ModelInfo", "Solver", "explain"]

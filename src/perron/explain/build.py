@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from perron.explain.records import Explanation, Graph, Head, Solver, Source
-from perron.models import Classified, Classifier
-from perron.pooling import Pooled
-from perron.text.encoding import Found, WordIds
+from perron.explain.records import Explanation, Graph, Head, ModelInfo, Solver
+from perron.models import Classifier, ClassifierOutput
+from perron.pooling import PoolingOutput
+from perron.text.encoding import Found, TextProcessor
 from perron.text.sampling import inputs_of
 from perron.text.tokenizers import Word
 
@@ -61,27 +61,27 @@ Place = tuple[int, int]
 
 def explain(
     model: Classifier,
-    word_ids: WordIds,
+    processor: TextProcessor,
     text: str,
     pair: str | None = None,
     name: str = "model",
 ) -> Explanation:
     """Classify one text and keep everything that was found on the way."""
-    found = word_ids.find_words(text, pair)
+    found = processor.find_words(text, pair)
     device = next(model.parameters()).device
     inputs = {
         column: tensor.to(device)
-        for column, tensor in inputs_of([_row(word_ids.kind, found)]).items()
+        for column, tensor in inputs_of([_row(processor.kind, found)]).items()
     }
     model.eval()
     with torch.inference_mode():
-        result: Classified = model(**inputs, need_edges=True)
+        result: ClassifierOutput = model(**inputs, need_edges=True)
     shares = result.logits.float().softmax(-1)[0].tolist()
     config = model.config
     settings = config.settings
-    words, sentences = _graphs(word_ids.kind, text, pair, found, result.pooled)
+    words, sentences = _graphs(processor.kind, text, pair, found, result.pooled)
     return Explanation(
-        Source(name, settings.kind, settings.encoder.name, settings.aggregator.name),
+        ModelInfo(name, settings.kind, settings.encoder.name, settings.aggregator.name),
         text,
         pair,
         config.labels[shares.index(max(shares))],
@@ -106,7 +106,7 @@ def _graphs(
     text: str,
     pair: str | None,
     found: Found,
-    pooled: tuple[Pooled, ...],
+    pooled: tuple[PoolingOutput, ...],
 ) -> tuple[list[Graph], Graph | None]:
     """Return the graphs of the words, and of a document's sentences."""
     words, start = [], 0
@@ -114,15 +114,15 @@ def _graphs(
         # The sentences of a document were pooled together, the texts of a pair apart.
         together = kind == "document"
         source = text if row == 0 or together else str(pair)
-        nodes, places, groups = _whole_words(part.words, source)
+        nodes, spans, groups = _whole_words(part.words, source)
         words.append(
             _graph(
                 nodes,
-                places,
+                spans,
                 pooled[0 if together else row],
                 row if together else 0,
                 start if together else 0,
-                part.cut,
+                part.truncated,
                 groups,
             )
         )
@@ -132,39 +132,39 @@ def _graphs(
     spans = [(part.words[0].start, part.words[-1].end) for part in found.parts]
     nodes = [text[begin:end] for begin, end in spans]
     return words, _graph(
-        nodes, spans, pooled[1], 0, 0, found.cut, np.arange(len(nodes))
+        nodes, spans, pooled[1], 0, 0, found.truncated, np.arange(len(nodes))
     )
 
 
 def _whole_words(
     pieces: list[Word], source: str
 ) -> tuple[list[str], list[Place], np.ndarray]:
-    """Return words, their places, and the word that each piece belongs to."""
+    """Return words, their spans, and the word that each piece belongs to."""
     starts = group_starts([piece.goes_on for piece in pieces])
     limits = [*starts, len(pieces)]
-    places = [
+    spans = [
         (pieces[first].start, pieces[end - 1].end) for first, end in pairwise(limits)
     ]
     # A mark such as [CLS] is not in the text: it has a name of its own.
     nodes = [
         source[begin:end] or pieces[first].text
-        for first, (begin, end) in zip(starts, places, strict=True)
+        for first, (begin, end) in zip(starts, spans, strict=True)
     ]
-    return nodes, places, np.repeat(np.arange(len(starts)), np.diff(limits))
+    return nodes, spans, np.repeat(np.arange(len(starts)), np.diff(limits))
 
 
 def _graph(
     nodes: list[str],
-    places: list[Place],
-    pooled: Pooled,
+    spans: list[Place],
+    pooled: PoolingOutput,
     text: int,
     start: int,
-    cut: bool,
+    truncated: bool,
     groups: np.ndarray,
 ) -> Graph:
     """Cut one text out of flat weights and padded edges; merge pieces of words."""
     if pooled.head_weights is None:
-        return Graph(nodes, places, None, [], cut)
+        return Graph(nodes, spans, None, [], truncated)
     inside = slice(start, start + len(groups))
     heads = [
         _head(pooled, _shares(weights[inside]), text, head, groups)
@@ -172,11 +172,11 @@ def _graph(
     ]
     # Not the model's own mean, where weights of unit length count for different sums.
     mean = np.mean([head.weights for head in heads], axis=0).tolist()
-    return Graph(nodes, places, mean, heads, cut)
+    return Graph(nodes, spans, mean, heads, truncated)
 
 
 def _head(
-    pooled: Pooled, weights: np.ndarray, text: int, head: int, groups: np.ndarray
+    pooled: PoolingOutput, weights: np.ndarray, text: int, head: int, groups: np.ndarray
 ) -> Head:
     shares = merged_weights(weights, groups).tolist()
     if pooled.head_edges is None:
@@ -184,12 +184,12 @@ def _head(
     count = len(weights)
     edges = pooled.head_edges[text, head, :count, :count].double().cpu().numpy()
     solver = Solver("direct", _residual(edges, weights))
-    if pooled.info is not None:
+    if pooled.solver_info is not None:
         solver = Solver(
             "power",
             solver.residual,
-            int(pooled.info.steps[text, head]),
-            bool(pooled.info.converged[text, head]),
+            int(pooled.solver_info.iterations[text, head]),
+            bool(pooled.solver_info.converged[text, head]),
         )
     edges = merged_edges(edges, weights, groups)
     return Head(shares, _in_seven_digits(edges).tolist(), solver)

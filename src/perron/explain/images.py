@@ -19,12 +19,12 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.path import Path as Curve
 from matplotlib.textpath import text_to_path
 
-from perron.explain.colours import (
+from perron.explain.colors import (
     DARK,
     LEVELS,
     LIGHT,
     STEPS,
-    Colour,
+    Color,
     Palette,
     css,
     opacity_of,
@@ -42,7 +42,7 @@ from perron.explain.picture import (
     Tile,
 )
 from perron.explain.records import Explanation
-from perron.files import write_whole
+from perron.files import atomic_write
 
 _CORNER = 4
 _TIPS = {"tip": "arc", "tip-in": "incoming", "tip-out": "outgoing"}
@@ -52,7 +52,7 @@ def svg(record: Explanation, head: int | None = None) -> str:
     """Return a picture of the graph.
 
     A word that is pointed at, or reached by the keyboard, shows its own arcs: from
-    where its importance comes, and where it goes. Colours follow the reader's choice
+    where its importance comes, and where it goes. Colors follow the reader's choice
     of light or dark.
 
     Args:
@@ -110,7 +110,7 @@ def _tile(tile: Tile) -> str:
 def _text(text: Text) -> str:
     if not text.text:
         return ""
-    looks = text.role + (" bold" if text.bold else "") + (" mid" * text.centred)
+    looks = text.role + (" bold" if text.bold else "") + (" mid" * text.centered)
     return (
         f'<text class="{looks}" x="{_short(text.x)}" y="{_short(text.y)}" '
         f'font-size="{_short(text.size)}" textLength="{_short(text.width)}" '
@@ -163,15 +163,15 @@ def _style() -> str:
         ".out path": "marker-end:url(#perron-tip-out)",
         **levels,
     }
-    night = _scoped(_colours(DARK))
+    night = _scoped(_colors(DARK))
     return (
-        f"{_scoped(rules)}{_scoped(_colours(LIGHT))}"
+        f"{_scoped(rules)}{_scoped(_colors(LIGHT))}"
         f"@media (prefers-color-scheme:dark){{{night}}}"
     )
 
 
-def _colours(palette: Palette) -> dict[str, str]:
-    named = {name: css(colour) for name, colour in palette._asdict().items()}
+def _colors(palette: Palette) -> dict[str, str]:
+    named = {name: css(color) for name, color in palette._asdict().items()}
     return {
         ".paper,.plain": f"fill:{named['paper']}",
         ".ink": f"fill:{named['ink']}",
@@ -223,7 +223,7 @@ def save_png(record: Explanation, path: str | Path, head: int | None = None) -> 
     fine = min(_FINE, _HIGHEST / size[1])
     quick = {"compress_level": 4}
     figure.savefig(content, format="png", dpi=fine, pil_kwargs=quick)
-    write_whole(Path(path), content.getvalue())
+    atomic_write(Path(path), content.getvalue())
 
 
 def _draw(picture: Picture, axes: Axes) -> None:
@@ -238,17 +238,17 @@ def _draw(picture: Picture, axes: Axes) -> None:
 
 def _draw_arcs(arcs: list[Arc], axes: Axes) -> None:
     curve = [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4]
-    colours = [(*_part(LIGHT.arc), opacity_of(arc.level)) for arc in arcs]
+    colors = [(*_part(LIGHT.arc), opacity_of(arc.level)) for arc in arcs]
     lines = PathCollection(
         [Curve(arc.points, curve) for arc in arcs],
         facecolors="none",
-        edgecolors=colours,
+        edgecolors=colors,
         linewidths=[thickness_of(arc.level) * 72 / _UNITS for arc in arcs],
         capstyle="butt",
         zorder=1,
     )
     tips = PathCollection(
-        [_tip(arc) for arc in arcs], facecolors=colours, linewidths=0, zorder=1
+        [_tip(arc) for arc in arcs], facecolors=colors, linewidths=0, zorder=1
     )
     axes.add_collection(lines, autolim=False)
     axes.add_collection(tips, autolim=False)
@@ -282,8 +282,8 @@ def _write(texts: list[Text], axes: Axes) -> None:
         # A box stands for a character that no font has.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         outlines = [_outline(text) for text in texts]
-    colours = [_part(getattr(LIGHT, text.role)) for text in texts]
-    letters = PathCollection(outlines, facecolors=colours, linewidths=0, zorder=3)
+    colors = [_part(getattr(LIGHT, text.role)) for text in texts]
+    letters = PathCollection(outlines, facecolors=colors, linewidths=0, zorder=3)
     axes.add_collection(letters, autolim=False)
 
 
@@ -295,7 +295,7 @@ def _outline(text: Text) -> Curve:
     # As wide as it was measured, even if the letters come from another font.
     scale = text.size / text_to_path.FONT_SCALE
     narrow = min(1.0, text.width / (scale * vertices[:, 0].max() or 1.0))
-    left = text.x - text.width / 2 if text.centred else text.x
+    left = text.x - text.width / 2 if text.centered else text.x
     return Curve(vertices * (scale * narrow, -scale) + (left, text.y), codes)
 
 
@@ -313,6 +313,6 @@ def _font(weight: str) -> FontProperties:
     return FontProperties(family=[FAMILY, *others], weight=weight)
 
 
-def _part(colour: Colour) -> tuple[float, float, float]:
-    red, green, blue = colour
+def _part(color: Color) -> tuple[float, float, float]:
+    red, green, blue = color
     return red / 255, green / 255, blue / 255

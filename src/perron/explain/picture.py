@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 from matplotlib.ft2font import FT2Font, LoadFlags
 
-from perron.explain.colours import LEVELS, STEPS, strength_of
+from perron.explain.colors import LEVELS, STEPS, strength_of
 from perron.explain.flow import (
     CUT,
     NO_WORDS,
@@ -84,13 +84,13 @@ class Text:
     size: float
     width: float
     role: Literal["ink", "muted"] = "ink"
-    centred: bool = False
+    centered: bool = False
     bold: bool = False
 
     @property
     def right(self) -> float:
         """The right end."""
-        return self.x + self.width / (2 if self.centred else 1)
+        return self.x + self.width / (2 if self.centered else 1)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Tile:
         width: of the tile.
         height: of the tile.
         shade: by its weight; None without weights.
-        texts: the word and its per cent.
+        texts: the word and its percent.
         story: what there is to know of it.
         incoming: arcs from where most of its importance comes.
         outgoing: arcs to where most of it goes.
@@ -265,7 +265,7 @@ def place_graph(
             for text, share in zip(texts, weights, strict=True)
         ]
     every = [*most, *(flow for both in own for one in both for flow in one)]
-    places, notes = _places(texts, every, graph.cut, column)
+    places, notes = _places(texts, every, graph.truncated, column)
     tiles = []
     for node, (label, place) in enumerate(zip(texts, places, strict=True)):
         share = None if weights is None else weights[node]
@@ -323,11 +323,13 @@ class _Label:
 
     def texts(self, place: Place) -> list[Text]:
         word = width_of(self.word, WORD)
-        texts = [Text(self.word, place.middle, place.y + 17, WORD, word, centred=True)]
+        texts = [Text(self.word, place.middle, place.y + 17, WORD, word, centered=True)]
         if self.number is not None:
             wide = width_of(self.number, NUMBER)
             y = place.y + 30
-            texts.append(Text(self.number, place.middle, y, NUMBER, wide, centred=True))
+            texts.append(
+                Text(self.number, place.middle, y, NUMBER, wide, centered=True)
+            )
         return texts
 
 

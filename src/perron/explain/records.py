@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import networkx
 
 
-SCHEMA: Literal["perron-graph-1"] = "perron-graph-1"
+SCHEMA: Literal["perron-graph-3"] = "perron-graph-3"
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Solver:
     Attributes:
         method: ``direct``, by elimination, or ``power``, by the power method.
         residual: ‖Aα - α‖₂ / ‖α‖₂, measured afterwards.
-        steps: of the power method.
+        iterations: of the power method.
         converged: whether it met its stopping rule, which is not the same as right.
     """
 
     method: Literal["direct", "power"]
     residual: float
-    steps: int | None = None
+    iterations: int | None = None
     converged: bool | None = None
 
 
@@ -60,18 +60,18 @@ class Graph:
 
     Attributes:
         nodes: as they stand in the text.
-        places: begin and end of each node in the text, in characters.
+        spans: begin and end of each node in the text, in characters.
         weights: what share of the whole each weighs, the mean of the heads. None for an
             aggregator without.
         heads: one or more; none for an aggregator without weights.
-        cut: the text goes on, but the model reads no more of it.
+        truncated: the text goes on, but the model reads no more of it.
     """
 
     nodes: list[str]
-    places: list[tuple[int, int]]
+    spans: list[tuple[int, int]]
     weights: list[float] | None
     heads: list[Head]
-    cut: bool = False
+    truncated: bool = False
 
     @property
     def has_edges(self) -> bool:
@@ -89,7 +89,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelInfo:
     """The model that a record comes from: its name and what it is made of."""
 
     name: str
@@ -114,14 +114,14 @@ class Explanation:
         schema: the version of this record as JSON.
     """
 
-    model: Source
+    model: ModelInfo
     text: str
     pair: str | None
     label: str
     probabilities: dict[str, float]
     words: list[Graph]
     sentences: Graph | None = None
-    schema: Literal["perron-graph-1"] = SCHEMA
+    schema: Literal["perron-graph-3"] = SCHEMA
 
     @property
     def graphs(self) -> list[Graph]:
@@ -223,7 +223,7 @@ def _problem(record: Explanation) -> str | None:
 def _problem_of_graph(graph: Graph) -> str | None:
     """Return what does not fit together in a graph."""
     count = len(graph.nodes)
-    rows: list[Sequence[object]] = [graph.places]
+    rows: list[Sequence[object]] = [graph.spans]
     rows += [head.weights for head in graph.heads]
     for head in graph.heads:
         if head.edges is not None:

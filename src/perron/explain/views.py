@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from perron.explain.colours import LIGHT, mixed, strength_of
+from perron.explain.colors import LIGHT, mixed, strength_of
 from perron.explain.flow import (
     CUT,
     NO_WORDS,
@@ -39,9 +39,9 @@ _NARROWEST = 36  # column that views are put into side by side
 
 
 def shaded(graph: Graph, head: int | None = None) -> Text:
-    """Return the words, the heavier the stronger their colour, each with its per cent.
+    """Return the words, the heavier the stronger their color, each with its percent.
 
-    Without colour the numbers say the same.
+    Without color the numbers say the same.
     """
     text = Text()
     weights = shares(graph, head)
@@ -52,7 +52,7 @@ def shaded(graph: Graph, head: int | None = None) -> Text:
         text.append(f"{printable(word)} ", f"black on rgb({red},{green},{blue})")
         if weights is not None:
             text.append(f"{100 * share:.0f} ", "dim")
-    if graph.cut:
+    if graph.truncated:
         text.append(CUT, "dim")
     return text
 
@@ -126,7 +126,7 @@ def _document(record: Explanation, head: int | None) -> RenderableType:
     for place, graph in enumerate(record.words):
         share = "" if weights is None else per_cent(weights[place])
         table.add_row(str(place + 1), Text(share, "bold"), _words(graph, head))
-    if record.sentences.cut:
+    if record.sentences.truncated:
         table.add_row("", "", Text(CUT, "dim"))
     return table
 
@@ -134,7 +134,7 @@ def _document(record: Explanation, head: int | None) -> RenderableType:
 def _flows(
     graph: Graph, head: int | None, numbered: bool = False
 ) -> list[RenderableType]:
-    """Return a list of the strongest flows, in per cent of all importance."""
+    """Return a list of the strongest flows, in percent of all importance."""
     if not graph.has_edges or len(graph.nodes) < 2:
         return []
     names = [
@@ -210,7 +210,7 @@ def _add(
 ) -> None:
     weights = shares(graph, head)
     for place, name in enumerate(names):
-        start, end = graph.places[place]
+        start, end = graph.spans[place]
         network.add_node(
             name,
             text=graph.nodes[place],

@@ -51,7 +51,7 @@ class CentralityConfig(PretrainedConfig):
             encoder: the configuration of a model of `transformers`, as a dict with
                 its ``model_type``.
             aggregator: name, or name and settings, as in a recipe:
-                ``{"name": "centrality", "heads": 2}``.
+                ``{"name": "centrality", "num_heads": 2}``.
             classifier_dropout: before the last layer.
             kwargs: what every configuration takes: num_labels, id2label, ….
         """

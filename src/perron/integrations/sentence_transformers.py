@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 from perron.arguments import bool_mask
 from perron.errors import DataError
 from perron.migrations import migrate, stamp
-from perron.pooling import CentralityPool, Pooled
+from perron.pooling import CentralityPool, PoolingOutput
 from perron.pooling.base import mask_of
 from perron.registry import options_of
 
@@ -39,32 +39,36 @@ class AggregatorPooling(Module):
     """
 
     def __init__(
-        self, dim: int, aggregator: str, include_prompt: bool = True, **options: Any
+        self,
+        embed_dim: int,
+        aggregator: str,
+        include_prompt: bool = True,
+        **options: Any,
     ) -> None:
         """Set up the aggregator.
 
         Args:
-            dim: Width of the token embeddings.
+            embed_dim: Width of the token embeddings.
             aggregator: Name of an aggregator, as in a recipe.
             include_prompt: Pool the tokens of a prompt too, as in the library's own
                 ``Pooling``.
             options: Options of the aggregator, as in a recipe.
         """
         super().__init__()
-        self.dim = dim
+        self.embed_dim = embed_dim
         self.include_prompt = include_prompt
         self.settings = read_aggregator({**options, "name": aggregator})
-        self.pool = build_aggregator(self.settings, dim)
+        self.pool = build_aggregator(self.settings, embed_dim)
 
     def forward(self, features: MutableMapping[str, Any], **_: Any) -> Any:
         """Write the embeddings of sentences and the weights of tokens; return all."""
         states = features.get("token_embeddings")
         if states is None:
             raise ValueError("no token_embeddings: this module follows a Transformer")
-        if states.shape[-1] != self.dim:
+        if states.shape[-1] != self.embed_dim:
             raise ValueError(
                 f"{type(self).__name__} was made for token embeddings of width "
-                f"{self.dim}, but they have {states.shape[-1]}: give that as dim"
+                f"{self.embed_dim}, but they have {states.shape[-1]}: give that as embed_dim"
             )
         prompt = 0 if self.include_prompt else _prompt_length(features)
         if "cu_seq_lens_q" in features:
@@ -78,7 +82,7 @@ class AggregatorPooling(Module):
             features["token_weights"] = pooled.weights
         return features
 
-    def _pool_flat(self, states: Tensor, offsets: Tensor, prompt: int) -> Pooled:
+    def _pool_flat(self, states: Tensor, offsets: Tensor, prompt: int) -> PoolingOutput:
         """Pool (1, M, D), text after text, as flash attention has it."""
         mask = mask_of(offsets.long().diff())  # (B, N)
         words = _after_prompt(mask, prompt)
@@ -97,7 +101,7 @@ class AggregatorPooling(Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return what config.json contains, with its format version."""
         config = {
-            "dim": self.dim,
+            "embed_dim": self.embed_dim,
             "include_prompt": self.include_prompt,
             "aggregator": self.settings.model_dump(mode="json"),
         }
@@ -135,7 +139,7 @@ class AggregatorPooling(Module):
             where = f"{model_name_or_path}/{subfolder}".rstrip("/")
             raise DataError(f"has no {_WEIGHTS}: it was not saved completely", where)
         config = cls.load_config(model_name_or_path, **place)
-        if "dim" not in config:
+        if not {"embed_dim", "dim"} & config.keys():  # dim: before version 3
             raise DataError(
                 f"is no {cls.__name__}; its own folder inside that of the model is "
                 f"given as subfolder, for example '1_{cls.__name__}'",
@@ -163,16 +167,16 @@ class CentralityPooling(AggregatorPooling):
     """
 
     def __init__(
-        self, dim: int, *, include_prompt: bool = True, **options: Any
+        self, embed_dim: int, *, include_prompt: bool = True, **options: Any
     ) -> None:
         """Set up the graph.
 
         Args:
-            dim: Width of the token embeddings; that of a sentence is heads × dim.
+            embed_dim: Width of the token embeddings; that of a sentence is heads × embed_dim.
             include_prompt: Pool the tokens of a prompt too.
             options: Options of `perron.CentralityPool`, such as hidden and heads.
         """
-        super().__init__(dim, "centrality", include_prompt, **options)
+        super().__init__(embed_dim, "centrality", include_prompt, **options)
 
     @classmethod
     def _from_config(

@@ -137,7 +137,7 @@ class CompilationNotice:
 _notice = CompilationNotice()
 
 
-def share_out(
+def parallel_for(
     kernel: Callable[..., None],
     work: Array,
     *arguments: Any,

@@ -5,7 +5,7 @@ use together, so that padding and holes cost nothing, and scale the rates by a p
 two, so that products of small numbers stay clear of the slow, inexact end of the number
 range. Both leave the same factors of K = diag(1ᵀA) - A behind for the gradient:
 
-    W[i, k], i < k    P_ik, the chance that a walker leaving k for {0..k-1} goes to i
+    W[i, k], i < k    P_ik, the rng that a walker leaving k for {0..k-1} goes to i
     W[k, j], j < k    the rate j -> k when only {0..k} are left
     W[k, k], k > 0    s_k, the rate at which a walker leaves k for {0..k-1}
     W[0, 0]           the exponent of the scale
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perron.kernels.compile import Array, jit, share_out
+from perron.kernels.compile import Array, jit, parallel_for
 from perron.kernels.gth_long import adjoint_long, solve_long
 from perron.kernels.gth_short import adjoint_short, solve_short
 from perron.kernels.gth_torch import FLOOR, HIGHEST, TOP
@@ -63,10 +63,10 @@ def forward(
     arguments: list[Any] = [_array(edges), used, weights.numpy(), factors.numpy()]
     arguments += _floor(edges.dtype)
     if len(plan.groups):
-        share_out(solve_short, plan.groups, plan.order, *arguments)
+        parallel_for(solve_short, plan.groups, plan.order, *arguments)
     if len(plan.others):
         alone = texts - len(plan.others)
-        share_out(solve_long, plan.others, plan.order, alone, *arguments)
+        parallel_for(solve_long, plan.others, plan.order, alone, *arguments)
     return weights, factors, plan
 
 
@@ -89,10 +89,10 @@ def backward(
     arguments: list[Any] = [_array(grad), _array(factors), used, grad_edges.numpy()]
     arguments += _limits(factors.dtype)
     if len(plan.groups):
-        share_out(adjoint_short, plan.groups, plan.order, *arguments)
+        parallel_for(adjoint_short, plan.groups, plan.order, *arguments)
     if len(plan.others):
         alone = texts - len(plan.others)
-        share_out(adjoint_long, plan.others / 4, plan.order, alone, *arguments)
+        parallel_for(adjoint_long, plan.others / 4, plan.order, alone, *arguments)
     return grad_edges
 
 

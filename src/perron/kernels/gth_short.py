@@ -318,9 +318,9 @@ def _adjoint(
         at = LANES * k
         total, near, off = zeros, zeros, zeros
         for i in range(k):
-            chance = wide(take(W, row * i + at))
-            total += chance
-            near += chance * take(u, LANES * i)
+            rng = wide(take(W, row * i + at))
+            total += rng
+            near += rng * take(u, LANES * i)
         total = where_less(zeros, total, total, spread(1.0))  # one for padding
         near /= total
         for i in range(k):

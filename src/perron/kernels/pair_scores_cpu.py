@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perron.kernels.compile import Array, jit, share_out, used_words
+from perron.kernels.compile import Array, jit, parallel_for, used_words
 from perron.kernels.pair_units import (
     EXPONENTIAL,
     RELU,
@@ -50,7 +50,7 @@ def forward(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
         arrays = (x.contiguous(), w.contiguous(), scores)
         arguments = [tensor.numpy() for tensor in arrays]
         relu = activation == "relu"
-        share_out(_score_pieces, work, pieces, used, *arguments, relu)
+        parallel_for(_score_pieces, work, pieces, used, *arguments, relu)
     return scores
 
 
@@ -68,7 +68,7 @@ def backward(
         inputs = (grad.contiguous(), x.contiguous(), w.contiguous())
         arguments = [t.numpy() for t in (*inputs, grad_x, grad_w, parts)]
         relu = activation == "relu"
-        share_out(_adjoint_pieces, 2 * work, pieces, used, *arguments, relu)
+        parallel_for(_adjoint_pieces, 2 * work, pieces, used, *arguments, relu)
         _add_parts(pieces, used, parts.numpy(), grad_x.numpy())
     return grad_x, grad_w.sum(0)
 

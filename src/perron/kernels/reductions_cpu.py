@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perron.kernels.compile import Array, jit, jit_sums, share_out, used_words
+from perron.kernels.compile import Array, jit, jit_sums, parallel_for, used_words
 from perron.kernels.simd import LANES, exponential, put, spread, take, where_less, wide
 
 _PER_SCORE = 8.0  # multiply-adds that an exponential and the rest are worth
@@ -19,7 +19,7 @@ def column_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     if edges.numel():
         work = np.full(texts, _PER_SCORE * heads * words**2)
         arrays = (scores.contiguous(), mask.contiguous(), edges)
-        share_out(_softmax_texts, work, *[t.numpy() for t in arrays])
+        parallel_for(_softmax_texts, work, *[t.numpy() for t in arrays])
     return edges
 
 
@@ -31,7 +31,9 @@ def column_softmax_backward(grad: Tensor, edges: Tensor) -> Tensor:
         work = np.full(graphs, 2.0 * words**2)
         arrays = (grad.contiguous(), edges, slopes)
         shape = (graphs, words, words)
-        share_out(_slopes_of_graphs, work, *[t.numpy().reshape(shape) for t in arrays])
+        parallel_for(
+            _slopes_of_graphs, work, *[t.numpy().reshape(shape) for t in arrays]
+        )
     return slopes
 
 
@@ -118,7 +120,7 @@ def segment_sum(weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
             torch.mm(weights[first:last].mT, states[first:last], out=sums[text])
     elif len(work):
         arrays = (weights.contiguous(), states.contiguous(), sums)
-        share_out(_sum_texts, work, starts, *[t.numpy() for t in arrays])
+        parallel_for(_sum_texts, work, starts, *[t.numpy() for t in arrays])
     return sums
 
 
@@ -137,7 +139,7 @@ def segment_sum_backward(
     elif len(work):
         inputs = (grad.contiguous(), weights.contiguous(), states.contiguous())
         arrays = (*inputs, to_weights, to_states)
-        share_out(_adjoint_texts, 3 * work, starts, *[t.numpy() for t in arrays])
+        parallel_for(_adjoint_texts, 3 * work, starts, *[t.numpy() for t in arrays])
     return to_weights, to_states
 
 
@@ -210,7 +212,7 @@ def segment_argmax(x: Tensor, counts: Tensor) -> Tensor:
     which = counts.new_zeros(len(counts), x.shape[1])
     starts, work = _plan(counts, 2 * x.shape[1])
     if len(work):
-        share_out(_find_texts, work, starts, x.contiguous().numpy(), which.numpy())
+        parallel_for(_find_texts, work, starts, x.contiguous().numpy(), which.numpy())
     return which
 
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from perron.arguments import Device, check_at_least, check_share
+from perron.arguments import Device, check_at_least, check_fraction
 
 
 class WordEmbedding(nn.Module):
@@ -15,8 +15,8 @@ class WordEmbedding(nn.Module):
 
     def __init__(
         self,
-        vocabulary: int,
-        dim: int = 300,
+        vocab_size: int,
+        embedding_dim: int = 300,
         freeze: bool = False,
         dropout: float = 0.0,
         *,
@@ -26,22 +26,24 @@ class WordEmbedding(nn.Module):
         """Set up random vectors of unit variance; see `set_vectors`.
 
         Args:
-            vocabulary: Number of ids.
-            dim: Width of a vector.
+            vocab_size: Number of ids.
+            embedding_dim: Width of a vector.
             freeze: Leave the vectors as they are while training.
             dropout: Share of entries set to zero.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
         super().__init__()
-        check_at_least(1, vocabulary=vocabulary, dim=dim)
-        check_share(dropout=dropout)
-        self.vectors = nn.Embedding(vocabulary, dim, device=device, dtype=dtype)
+        check_at_least(1, vocab_size=vocab_size, embedding_dim=embedding_dim)
+        check_fraction(dropout=dropout)
+        self.vectors = nn.Embedding(
+            vocab_size, embedding_dim, device=device, dtype=dtype
+        )
         self.vectors.weight.requires_grad_(not freeze)
         self.dropout = nn.Dropout(dropout)
 
     @property
-    def dim(self) -> int:
+    def embedding_dim(self) -> int:
         """The width of a vector."""
         return self.vectors.embedding_dim
 
@@ -64,9 +66,9 @@ class ClassifierHead(nn.Module):
 
     def __init__(
         self,
-        dim: int,
-        classes: int,
-        hidden: int = 300,
+        embed_dim: int,
+        num_classes: int,
+        hidden_dim: int = 300,
         dropout: float = 0.0,
         *,
         device: Device = None,
@@ -75,22 +77,24 @@ class ClassifierHead(nn.Module):
         """Set up two layers.
 
         Args:
-            dim: Width of a text's vector.
-            classes: Number of classes.
-            hidden: Width of the hidden layer.
+            embed_dim: Width of a text's vector.
+            num_classes: Number of classes.
+            hidden_dim: Width of the hidden layer.
             dropout: Dropout before each layer.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
         super().__init__()
-        check_at_least(1, dim=dim, classes=classes, hidden=hidden)
-        check_share(dropout=dropout)
+        check_at_least(
+            1, embed_dim=embed_dim, num_classes=num_classes, hidden_dim=hidden_dim
+        )
+        check_fraction(dropout=dropout)
         self.layers = nn.Sequential(
             nn.Dropout(dropout),
-            nn.Linear(dim, hidden, device=device, dtype=dtype),
+            nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype),
             nn.Tanh(),
             nn.Dropout(dropout),
-            nn.Linear(hidden, classes, device=device, dtype=dtype),
+            nn.Linear(hidden_dim, num_classes, device=device, dtype=dtype),
         )
 
     def forward(self, vector: Float[Tensor, "b d"]) -> Float[Tensor, "b c"]:

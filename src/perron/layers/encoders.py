@@ -17,8 +17,8 @@ from perron.arguments import (
     Device,
     bool_mask,
     check_at_least,
+    check_fraction,
     check_lengths,
-    check_share,
     has_values,
 )
 from perron.registry import Registry
@@ -221,17 +221,17 @@ class NoEncoder(Encoder):
     recipe_name = "none"
 
     def __init__(
-        self, dim: int, *, device: Device = None, dtype: torch.dtype | None = None
+        self, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
         """Set up an encoder without parameters.
 
         Args:
-            dim: Width of the word vectors.
+            embed_dim: Width of the word vectors.
             device: Without effect; every encoder takes it.
             dtype: Without effect; every encoder takes it.
         """
         super().__init__()
-        self.out_dim = dim
+        self.out_dim = embed_dim
 
     def encode(self, states: Tensor, mask: Tensor) -> Tensor:
         return states
@@ -248,13 +248,13 @@ class CNNEncoder(Encoder):
     """
 
     recipe_name = "cnn"
-    width_option = "filters"
+    width_option = "num_filters"
 
     def __init__(
         self,
-        dim: int,
-        widths: tuple[int, ...] = (3, 4, 5),
-        filters: int = 100,
+        embed_dim: int,
+        kernel_sizes: tuple[int, ...] = (3, 4, 5),
+        num_filters: int = 100,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
@@ -262,21 +262,21 @@ class CNNEncoder(Encoder):
         """Set up one convolution for each width.
 
         Args:
-            dim: Width of the word vectors.
-            widths: Number of words that a filter sees, for each group of filters.
-            filters: Number of filters of each width.
+            embed_dim: Width of the word vectors.
+            kernel_sizes: Number of words that a filter sees, for each group of num_filters.
+            num_filters: Number of filters of each width.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
         super().__init__()
-        if not widths:
+        if not kernel_sizes:
             raise ValueError("widths must have at least one number, got none.")
-        check_at_least(1, filters=filters, widths=min(widths))
-        self.out_dim = filters * len(widths)
-        self.widths = widths
+        check_at_least(1, num_filters=num_filters, kernel_sizes=min(kernel_sizes))
+        self.out_dim = num_filters * len(kernel_sizes)
+        self.kernel_sizes = kernel_sizes
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(dim, filters, width, device=device, dtype=dtype)
-            for width in widths
+            nn.Conv1d(embed_dim, num_filters, width, device=device, dtype=dtype)
+            for width in kernel_sizes
         )
 
     def encode(
@@ -284,7 +284,9 @@ class CNNEncoder(Encoder):
     ) -> Float[Tensor, "b n d"]:
         words = states.mT  # (B, E, N)
         maps = []
-        for width, convolution in zip(self.widths, self.convolutions, strict=True):
+        for width, convolution in zip(
+            self.kernel_sizes, self.convolutions, strict=True
+        ):
             before = (width - 1) // 2
             maps.append(convolution(F.pad(words, (before, width - 1 - before))))
         return torch.cat(maps, 1).relu().mT
@@ -297,14 +299,14 @@ class TransformerEncoder(Encoder):
     """
 
     recipe_name = "transformer"
-    width_option = "hidden"
+    width_option = "hidden_dim"
 
     def __init__(
         self,
-        dim: int,
-        hidden: int = 256,
-        layers: int = 2,
-        heads: int = 4,
+        embed_dim: int,
+        hidden_dim: int = 256,
+        num_layers: int = 2,
+        num_heads: int = 4,
         dropout: float = 0.1,
         *,
         device: Device = None,
@@ -313,28 +315,31 @@ class TransformerEncoder(Encoder):
         """Set up the layers.
 
         Args:
-            dim: Width of the word vectors.
-            hidden: Width of the states; a multiple of heads, and even.
-            layers: Number of layers.
-            heads: Number of attention heads in each layer.
+            embed_dim: Width of the word vectors.
+            hidden_dim: Width of the states; a multiple of num_heads, and even.
+            num_layers: Number of layers.
+            num_heads: Number of attention heads in each layer.
             dropout: Dropout inside the layers.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
         super().__init__()
-        check_at_least(1, hidden=hidden, layers=layers, heads=heads)
-        check_share(dropout=dropout)
-        if hidden % heads or hidden % 2:
+        check_at_least(
+            1, hidden_dim=hidden_dim, num_layers=num_layers, num_heads=num_heads
+        )
+        check_fraction(dropout=dropout)
+        if hidden_dim % num_heads or hidden_dim % 2:
             raise ValueError(
-                f"hidden must be even and a multiple of heads = {heads}, got {hidden}."
+                f"hidden_dim must be even and a multiple of num_heads = {num_heads}, "
+                f"got {hidden_dim}."
             )
-        self.out_dim = hidden
+        self.out_dim = hidden_dim
         factory: Any = {"device": device, "dtype": dtype}
-        self.enter = nn.Linear(dim, hidden, **factory)
+        self.input_projection = nn.Linear(embed_dim, hidden_dim, **factory)
         layer = nn.TransformerEncoderLayer(
-            hidden,
-            heads,
-            4 * hidden,
+            hidden_dim,
+            num_heads,
+            4 * hidden_dim,
             dropout,
             batch_first=True,
             norm_first=True,
@@ -343,15 +348,15 @@ class TransformerEncoder(Encoder):
         # Nested tensors would change the shape of what comes out.
         self.layers = nn.TransformerEncoder(
             layer,
-            layers,
-            norm=nn.LayerNorm(hidden, **factory),
+            num_layers,
+            norm=nn.LayerNorm(hidden_dim, **factory),
             enable_nested_tensor=False,
         )
 
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        entered = self.enter(states)
+        entered = self.input_projection(states)
         placed = entered + _positions(entered)
         # A text with no words would attend to nothing, which is NaN: let it see its
         # padding, which nobody reads.

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from perron.arguments import Device, check_at_least, check_share
+from perron.arguments import Device, check_at_least, check_fraction
 from perron.layers.encoders import Encoder
 
 
@@ -23,17 +23,17 @@ class OneWayLSTM(nn.RNNBase):
 
     def __init__(
         self,
-        dim: int,
-        hidden: int,
+        embed_dim: int,
+        hidden_dim: int,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         factory: Any = {"device": device, "dtype": dtype}
-        super().__init__("LSTM", dim, hidden, batch_first=True, **factory)
+        super().__init__("LSTM", embed_dim, hidden_dim, batch_first=True, **factory)
 
     def forward(self, x: Float[Tensor, "b n e"]) -> Float[Tensor, "b n h"]:
-        """Return the states, (B, N, hidden)."""
+        """Return the states, (B, N, hidden_dim)."""
         if torch.compiler.is_compiling():
             weights = (self.weight_ih_l0, self.weight_hh_l0)
             return lstm_op(x, *weights, self.bias_ih_l0, self.bias_hh_l0)
@@ -146,13 +146,13 @@ class BiLSTMEncoder(Encoder):
     """
 
     recipe_name = "bilstm"
-    width_option = "hidden"
+    width_option = "hidden_dim"
 
     def __init__(
         self,
-        dim: int,
-        hidden: int = 300,
-        layers: int = 1,
+        embed_dim: int,
+        hidden_dim: int = 300,
+        num_layers: int = 1,
         dropout: float = 0.0,
         *,
         device: Device = None,
@@ -161,40 +161,40 @@ class BiLSTMEncoder(Encoder):
         """Set up both directions.
 
         Args:
-            dim: Width of the word vectors.
-            hidden: Width of each direction.
-            layers: Number of layers, each reading both directions of the one below.
+            embed_dim: Width of the word vectors.
+            hidden_dim: Width of each direction.
+            num_layers: Number of num_layers, each reading both directions of the one below.
             dropout: Dropout between layers.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
         super().__init__()
-        check_at_least(1, hidden=hidden, layers=layers)
-        check_share(dropout=dropout)
-        self.out_dim = 2 * hidden
+        check_at_least(1, hidden_dim=hidden_dim, num_layers=num_layers)
+        check_fraction(dropout=dropout)
+        self.out_dim = 2 * hidden_dim
         self.dropout = nn.Dropout(dropout)
-        widths = [dim] + [2 * hidden] * (layers - 1)
+        widths = [embed_dim] + [2 * hidden_dim] * (num_layers - 1)
         factory: Any = {"device": device, "dtype": dtype}
-        self.onward = _stack(widths, hidden, factory)
-        self.homeward = _stack(widths, hidden, factory)
+        self.forward_layers = _stack(widths, hidden_dim, factory)
+        self.backward_layers = _stack(widths, hidden_dim, factory)
 
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
         turned = _turned(mask)
-        for depth, (onward, back) in enumerate(
-            zip(self.onward, self.homeward, strict=True)
+        for depth, (forward_layer, backward_layer) in enumerate(
+            zip(self.forward_layers, self.backward_layers, strict=True)
         ):
             if depth:
                 states = self.dropout(states)
-            ahead = onward(states)
-            behind = back(_reorder(states, turned))
+            ahead = forward_layer(states)
+            behind = backward_layer(_reorder(states, turned))
             states = torch.cat([ahead, _reorder(behind, turned)], -1)
         return states
 
 
-def _stack(widths: list[int], hidden: int, factory: Any) -> nn.ModuleList:
-    return nn.ModuleList(OneWayLSTM(width, hidden, **factory) for width in widths)
+def _stack(widths: list[int], hidden_dim: int, factory: Any) -> nn.ModuleList:
+    return nn.ModuleList(OneWayLSTM(width, hidden_dim, **factory) for width in widths)
 
 
 def _turned(mask: Bool[Tensor, "b n"]) -> Tensor:

@@ -31,7 +31,7 @@ class HuggingFaceEncoder(Encoder):
 
     def __init__(
         self,
-        dim: int,
+        embed_dim: int,
         config: Mapping[str, Any],
         before: int = 0,
         after: int = 0,
@@ -43,7 +43,7 @@ class HuggingFaceEncoder(Encoder):
         """Set up random weights; `take_over` brings pretrained ones.
 
         Args:
-            dim: Width of the vectors.
+            embed_dim: Width of the vectors.
             config: Configuration of the model, as in its config.json.
             before: Number of special tokens before a text.
             after: Number of special tokens after it.
@@ -58,8 +58,8 @@ class HuggingFaceEncoder(Encoder):
         self.model: Any = without_vectors(model)
         self.out_dim = int(self.model.config.hidden_size)
         factory: Any = {"device": device, "dtype": dtype}
-        self.before = nn.Parameter(torch.zeros(before, dim, **factory))
-        self.after = nn.Parameter(torch.zeros(after, dim, **factory))
+        self.before = nn.Parameter(torch.zeros(before, embed_dim, **factory))
+        self.after = nn.Parameter(torch.zeros(after, embed_dim, **factory))
         if freeze:
             self.requires_grad_(False)
             self.model.eval()

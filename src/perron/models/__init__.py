@@ -1,8 +1,8 @@
 """Classifiers of texts, of documents and of pairs of texts."""
 
 from perron.models.classifiers import (
-    Classified,
     Classifier,
+    ClassifierOutput,
     DocumentClassifier,
     PairClassifier,
     TextClassifier,
@@ -12,8 +12,8 @@ from perron.models.classifiers import (
 from perron.models.config import ModelConfig, ModelSettings
 
 __all__ = [
-    "Classified",
     "Classifier",
+    "ClassifierOutput",
     "DocumentClassifier",
     "ModelConfig",
     "ModelSettings",

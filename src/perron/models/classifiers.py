@@ -24,27 +24,27 @@ from perron.models.config import (
     read_config,
     write_files,
 )
-from perron.pooling import AGGREGATORS, Aggregator, Pooled
+from perron.pooling import AGGREGATORS, Aggregator, PoolingOutput
 
 
 def build_encoder(
-    settings: Any, dim: int, pretrained: PretrainedEncoderConfig | None = None
+    settings: Any, embed_dim: int, pretrained: PretrainedEncoderConfig | None = None
 ) -> Encoder:
     """Make the encoder for vectors of this width; other settings are its arguments.
 
     Args:
         settings: of the encoder.
-        dim: width of the vectors.
+        embed_dim: width of the vectors.
         pretrained: what a pretrained model is; for ``hf`` alone.
     """
     if isinstance(settings, HuggingFaceSettings):
         assert pretrained is not None
-        return _pretrained_encoder(settings, dim, pretrained)
-    return ENCODERS[settings.name](dim, **settings.model_dump(exclude={"name"}))
+        return _pretrained_encoder(settings, embed_dim, pretrained)
+    return ENCODERS[settings.name](embed_dim, **settings.model_dump(exclude={"name"}))
 
 
 def _pretrained_encoder(
-    settings: HuggingFaceSettings, dim: int, pretrained: PretrainedEncoderConfig
+    settings: HuggingFaceSettings, embed_dim: int, pretrained: PretrainedEncoderConfig
 ) -> Encoder:
     try:
         from perron.layers.pretrained import HuggingFaceEncoder
@@ -53,7 +53,7 @@ def _pretrained_encoder(
             f"the encoder hf needs {error.name}: pip install 'perron[hf]'"
         ) from error
     return HuggingFaceEncoder(
-        dim,
+        embed_dim,
         pretrained.config,
         len(pretrained.before),
         len(pretrained.after),
@@ -61,12 +61,14 @@ def _pretrained_encoder(
     )
 
 
-def build_aggregator(settings: Any, dim: int) -> Aggregator:
+def build_aggregator(settings: Any, embed_dim: int) -> Aggregator:
     """Make the aggregator for states of this width."""
-    return AGGREGATORS[settings.name](dim, **settings.model_dump(exclude={"name"}))
+    return AGGREGATORS[settings.name](
+        embed_dim, **settings.model_dump(exclude={"name"})
+    )
 
 
-class Classified(NamedTuple):
+class ClassifierOutput(NamedTuple):
     """What a classifier found.
 
     ``pooled`` has one entry for each pooling: the words of a text; the words of
@@ -75,7 +77,7 @@ class Classified(NamedTuple):
 
     logits: Float[Tensor, "b c"]
     vector: Float[Tensor, "b d"]
-    pooled: tuple[Pooled, ...]
+    pooled: tuple[PoolingOutput, ...]
 
 
 class Classifier(nn.Module, ABC):
@@ -95,16 +97,18 @@ class Classifier(nn.Module, ABC):
         embedding, encoder = config.settings.embedding, config.settings.encoder
         frozen = isinstance(encoder, HuggingFaceSettings) and encoder.freeze
         self.embedding = WordEmbedding(
-            config.vocabulary,
-            embedding.dim,
+            config.vocab_size,
+            embedding.embedding_dim,
             embedding.freeze or frozen,
             embedding.dropout,
         )
 
-    def _build_head(self, dim: int) -> ClassifierHead:
+    def _build_head(self, embed_dim: int) -> ClassifierHead:
         head = self.config.settings.head
-        self.vector_dim = dim
-        return ClassifierHead(dim, len(self.config.labels), head.hidden, head.dropout)
+        self.vector_dim = embed_dim
+        return ClassifierHead(
+            embed_dim, len(self.config.labels), head.hidden_dim, head.dropout
+        )
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model.safetensors and config.json, each of them atomically."""
@@ -125,7 +129,7 @@ class TextClassifier(Classifier):
         super().__init__(config)
         parts = config.settings
         self.encoder = build_encoder(
-            parts.encoder, self.embedding.dim, config.pretrained
+            parts.encoder, self.embedding.embedding_dim, config.pretrained
         )
         self.aggregator = build_aggregator(parts.aggregator, self.encoder.out_dim)
         self.head = self._build_head(self.aggregator.out_dim)
@@ -137,7 +141,7 @@ class TextClassifier(Classifier):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
-    ) -> Classified:
+    ) -> ClassifierOutput:
         """Classify texts.
 
         Args:
@@ -149,7 +153,7 @@ class TextClassifier(Classifier):
         words = self.embedding(ids)
         states = self.encoder(words, mask, lengths=lengths)
         pooled = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
-        return Classified(self.head(pooled.vector), pooled.vector, (pooled,))
+        return ClassifierOutput(self.head(pooled.vector), pooled.vector, (pooled,))
 
 
 class PairClassifier(Classifier):
@@ -161,7 +165,7 @@ class PairClassifier(Classifier):
         super().__init__(config)
         parts = config.settings
         self.encoder = build_encoder(
-            parts.encoder, self.embedding.dim, config.pretrained
+            parts.encoder, self.embedding.embedding_dim, config.pretrained
         )
         self.aggregator = build_aggregator(parts.aggregator, self.encoder.out_dim)
         self.head = self._build_head(4 * self.aggregator.out_dim)
@@ -176,7 +180,7 @@ class PairClassifier(Classifier):
         lengths: Tensor | Sequence[int] | None = None,
         pair_lengths: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
-    ) -> Classified:
+    ) -> ClassifierOutput:
         """Classify pairs of texts.
 
         Args:
@@ -192,7 +196,7 @@ class PairClassifier(Classifier):
         second = self.pool(pair_ids, pair_mask, pair_lengths, need_edges)
         p, h = first.vector, second.vector
         vector = torch.cat([p, h, (p - h).abs(), p * h], -1)
-        return Classified(self.head(vector), vector, (first, second))
+        return ClassifierOutput(self.head(vector), vector, (first, second))
 
     def pool(
         self,
@@ -200,7 +204,7 @@ class PairClassifier(Classifier):
         mask: Tensor | None = None,
         lengths: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
-    ) -> Pooled:
+    ) -> PoolingOutput:
         """Pool texts of either side; the arguments are those of `forward`."""
         states = self.encoder(self.embedding(ids), mask, lengths=lengths)
         return self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
@@ -218,7 +222,7 @@ class DocumentClassifier(Classifier):
         super().__init__(config)
         parts = config.settings
         self.encoder = build_encoder(
-            parts.encoder, self.embedding.dim, config.pretrained
+            parts.encoder, self.embedding.embedding_dim, config.pretrained
         )
         self.aggregator = build_aggregator(parts.aggregator, self.encoder.out_dim)
         self.sentence_encoder = build_encoder(
@@ -237,7 +241,7 @@ class DocumentClassifier(Classifier):
         sentences: Tensor | Sequence[int] | None = None,
         lengths: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
-    ) -> Classified:
+    ) -> ClassifierOutput:
         """Classify documents.
 
         Args:
@@ -268,11 +272,11 @@ class DocumentClassifier(Classifier):
             states, lengths=sentences, need_edges=need_edges
         )
         logits = self.head(document.vector)
-        return Classified(logits, document.vector, (words, document))
+        return ClassifierOutput(logits, document.vector, (words, document))
 
     def _classify_padded(
         self, ids: Tensor, mask: Tensor, need_edges: bool
-    ) -> Classified:
+    ) -> ClassifierOutput:
         mask = bool_mask(mask)
         rows = mask.flatten(0, 1)  # a row for each sentence, padding too
         states = self.encoder(self.embedding(ids.flatten(0, 1)), rows)
@@ -282,7 +286,7 @@ class DocumentClassifier(Classifier):
         states = self.sentence_encoder(words.vector.unflatten(0, mask.shape[:2]), later)
         document = self.sentence_aggregator(states, later, need_edges=need_edges)
         logits = self.head(document.vector)
-        return Classified(logits, document.vector, (words, document))
+        return ClassifierOutput(logits, document.vector, (words, document))
 
 
 CLASSIFIERS: dict[str, type[Classifier]] = {

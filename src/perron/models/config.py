@@ -21,8 +21,9 @@ from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
 from perron.errors import DataError, SettingsError
-from perron.files import make_folder, write_whole
+from perron.files import atomic_write, make_folder
 from perron.layers import ENCODERS, ClassifierHead, WordEmbedding
+from perron.migration_steps import tensor_name
 from perron.migrations import migrate, stamp
 from perron.pooling import AGGREGATORS
 from perron.registry import PLUGIN_ADVICE, Registry, load_plugins, settings_from
@@ -48,13 +49,13 @@ class HuggingFaceSettings(Settings):
         name: ``"hf"``.
         model: A folder, a name on the hub, or ``package:NAME``.
         freeze: Leave the model as it is while training, its embedding included.
-        marks: Pool the special tokens around a text too, such as ``[CLS]``.
+        keep_special_tokens: Pool the special tokens around a text too, such as ``[CLS]``.
     """
 
     name: Literal["hf"] = "hf"
     model: str
     freeze: bool = False
-    marks: bool = False
+    keep_special_tokens: bool = False
 
 
 def named(value: Any) -> Any:
@@ -138,8 +139,8 @@ MaybeEncoder = Annotated[Any, BeforeValidator(partial(_or_none, _read_encoder))]
 MaybeAggregator = Annotated[Any, BeforeValidator(partial(_or_none, _read_aggregator))]
 
 # What the data decide is not a setting: the size of the vocabulary, the classes.
-EmbeddingSettings = settings_from(WordEmbedding, vocabulary=1)
-HeadSettings = settings_from(ClassifierHead, dim=1, classes=1)
+EmbeddingSettings = settings_from(WordEmbedding, vocab_size=1)
+HeadSettings = settings_from(ClassifierHead, embed_dim=1, num_classes=1)
 
 Kind = Literal["text", "document", "pair"]
 
@@ -202,7 +203,7 @@ class ModelConfig(Settings):
     """All that is needed to build a model and feed it, but for weights and words."""
 
     settings: ModelSettings
-    vocabulary: Count
+    vocab_size: Count
     labels: Annotated[tuple[str, ...], Field(min_length=2)]
     max_words: Count = 50  # of a text, or of a sentence of a document
     max_sentences: Count = 40  # of a document
@@ -249,7 +250,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     make_folder(folder)
     for name in sorted(files, key=FILES.index):
-        write_whole(folder / name, files[name])
+        atomic_write(folder / name, files[name])
 
 
 def folder_files(folder: Path) -> Files:
@@ -306,6 +307,8 @@ def load_weights(model: nn.Module, files: Files) -> None:
     try:
         # A file is mapped into memory, so that the weights are copied once.
         tensors = load(content) if isinstance(content, bytes) else load_file(content)
-        model.load_state_dict(tensors)
+        model.load_state_dict(
+            {tensor_name(name): tensor for name, tensor in tensors.items()}
+        )
     except (SafetensorError, RuntimeError) as error:
         raise DataError(f"does not fit {CONFIG}: {error}", where) from error

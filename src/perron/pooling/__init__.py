@@ -3,7 +3,7 @@
 from perron.pooling.base import (
     AGGREGATORS,
     Aggregator,
-    Pooled,
+    PoolingOutput,
     project,
     weighted_sum,
 )
@@ -15,10 +15,10 @@ from perron.pooling.basic import (
     MeanPool,
     SelfAttentionPool,
 )
-from perron.pooling.centrality import CentralityPool, PowerSettings
+from perron.pooling.centrality import CentralityPool, PowerIteration
 from perron.pooling.connectivity import CONNECTIVITIES, Connectivity
 from perron.pooling.graph import GraphCentralityPool
-from perron.pooling.words import Words
+from perron.pooling.tokens import TokenBatch
 
 __all__ = [
     "AGGREGATORS",
@@ -32,10 +32,10 @@ __all__ = [
     "IntraAttentionPool",
     "MaxPool",
     "MeanPool",
-    "Pooled",
-    "PowerSettings",
+    "PoolingOutput",
+    "PowerIteration",
     "SelfAttentionPool",
-    "Words",
+    "TokenBatch",
     "project",
     "weighted_sum",
 ]

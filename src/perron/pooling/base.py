@@ -11,7 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perron.arguments import Device, bool_mask, check_at_least, check_lengths
-from perron.pooling.words import PackedWords, PaddedWords, Words, is_packable, pack
+from perron.pooling.tokens import (
+    PaddedTokens,
+    RaggedTokens,
+    TokenBatch,
+    is_packable,
+    pack,
+)
 from perron.registry import Registry
 from perron.solver import SolverInfo
 
@@ -22,7 +28,7 @@ def mask_of(lengths: Int[Tensor, " b"]) -> Bool[Tensor, "b n"]:
     return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
 
 
-class Pooled(NamedTuple):
+class PoolingOutput(NamedTuple):
     """What pooling found. ``None`` means that this aggregator has no such thing.
 
     For flat states the weights are flat too, (M) and (H, M); edges stay (B, N, N), with
@@ -32,7 +38,7 @@ class Pooled(NamedTuple):
     vector: Float[Tensor, "b out"]
     weights: Float[Tensor, "b n"] | None = None  # mean of head_weights
     edges: Float[Tensor, "b n n"] | None = None  # from j to i; mean of head_edges
-    info: SolverInfo | None = None  # a value for each text and head: (B, H)
+    solver_info: SolverInfo | None = None  # a value for each text and head: (B, H)
     head_weights: Float[Tensor, "b h n"] | None = None
     head_edges: Float[Tensor, "b h n n"] | None = None
 
@@ -48,7 +54,7 @@ class Aggregator(nn.Module, ABC):
     What lies under the padding is never read. A text with no tokens gets a zero vector,
     zero weights and zero gradient. Half precision is pooled in float32.
 
-    A subclass writes `aggregate`, and sets ``out_dim`` if it is not ``dim``. With a
+    A subclass writes `aggregate`, and sets ``out_dim`` if it is not ``embed_dim``. With a
     ``recipe_name`` of its own it can be named in recipes as soon as its module is
     imported, and its settings are the arguments of its constructor. Each of them needs
     an annotation, and a default if it may be left out.
@@ -58,15 +64,15 @@ class Aggregator(nn.Module, ABC):
         has_weights: Whether `aggregate` returns the weights of the tokens.
         has_graph: Whether `aggregate` returns edges if ``need_edges`` is True.
         heads_option: The option that is the number of weightings, if there is one.
-        dim: Width of the states; None for any width.
-        out_dim: Width of a text's vector; not set if ``dim`` is None.
+        embed_dim: Width of the states; None for any width.
+        out_dim: Width of a text's vector; not set if ``embed_dim`` is None.
     """
 
     recipe_name: ClassVar[str | None] = None
     has_weights: ClassVar[bool] = True
     has_graph: ClassVar[bool] = False
     heads_option: ClassVar[str | None] = None
-    dim: int | None
+    embed_dim: int | None
     out_dim: int
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -76,7 +82,7 @@ class Aggregator(nn.Module, ABC):
 
     def __init__(
         self,
-        dim: int | None = None,
+        embed_dim: int | None = None,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
@@ -84,15 +90,15 @@ class Aggregator(nn.Module, ABC):
         """Set up an aggregator without parameters.
 
         Args:
-            dim: Width of the states. Defaults to any width.
+            embed_dim: Width of the states. Defaults to any width.
             device: Device of the parameters, if there are any.
             dtype: Data type of the parameters, if there are any.
         """
         super().__init__()
-        self.dim = dim
-        if dim is not None:
-            check_at_least(1, dim=dim)
-            self.out_dim = dim
+        self.embed_dim = embed_dim
+        if embed_dim is not None:
+            check_at_least(1, embed_dim=embed_dim)
+            self.out_dim = embed_dim
 
     def forward(
         self,
@@ -102,11 +108,11 @@ class Aggregator(nn.Module, ABC):
         lengths: Tensor | Sequence[int] | None = None,
         offsets: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
-    ) -> Pooled:
+    ) -> PoolingOutput:
         """Pool each text.
 
         Args:
-            states: (B, N, D) with D = ``dim``; or flat, (M, D), the tokens of all texts
+            states: (B, N, D) with D = ``embed_dim``; or flat, (M, D), the tokens of all texts
                 one after the other, with ``lengths`` or ``offsets``.
             mask: True (or 1) on tokens, False (or 0) on padding; (B, N), any pattern.
                 Defaults to no padding.
@@ -116,8 +122,8 @@ class Aggregator(nn.Module, ABC):
                 lengths: 0 … M. Other libraries call them ``ptr`` or ``cu_seqlens``.
             need_edges: Return the word graph too, if this aggregator has one.
         """
-        batch = check_batch(self.dim, states, mask, lengths, offsets)
-        pooled = run(lambda words: self.aggregate(words, need_edges), batch)
+        batch = check_batch(self.embed_dim, states, mask, lengths, offsets)
+        pooled = run(lambda tokens: self.aggregate(tokens, need_edges), batch)
         if (pooled.weights is None) == self.has_weights:
             given = "no weights" if self.has_weights else "weights"
             raise TypeError(
@@ -127,15 +133,15 @@ class Aggregator(nn.Module, ABC):
         return pooled
 
     @abstractmethod
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
         """Pool words whose states are float32 or float64.
 
         Args:
-            words: The states, and sums over each text.
+            tokens: The states, and sums over each text.
             need_edges: Whether the caller wants ``head_edges``.
 
         Returns:
-            ``vector``; of the weights only ``head_weights``, (…, H) as in `Words`; of
+            ``vector``; of the weights only ``head_weights``, (…, H) as in `TokenBatch`; of
             the edges only ``head_edges``, (B, H, N, N). `weighted_sum` makes it from
             weights.
         """
@@ -145,7 +151,7 @@ class Aggregator(nn.Module, ABC):
         reset_children(self)
 
     def extra_repr(self) -> str:
-        return "" if self.dim is None else f"{self.dim}"
+        return "" if self.embed_dim is None else f"{self.embed_dim}"
 
 
 def reset_children(module: nn.Module) -> None:
@@ -176,7 +182,7 @@ class PoolingInput(NamedTuple):
 
 
 def check_batch(
-    dim: int | None,
+    embed_dim: int | None,
     states: Tensor,
     mask: Tensor | None,
     lengths: Tensor | Sequence[int] | None,
@@ -187,9 +193,9 @@ def check_batch(
         if given is not None and not isinstance(given, Tensor):
             raise ValueError(f"{name} must be a tensor, but came as {type(given)}")
     flat = lengths is not None or offsets is not None
-    width = "D" if dim is None else dim
+    width = "D" if embed_dim is None else embed_dim
     shape = f"(M, {width})" if flat else f"(B, N, {width})"
-    wrong = dim is not None and states.shape[-1] != dim
+    wrong = embed_dim is not None and states.shape[-1] != embed_dim
     if states.ndim != (2 if flat else 3) or wrong:
         advice = ""
         if states.ndim == 2 and not flat:
@@ -221,38 +227,40 @@ def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
     return bool_mask(mask)
 
 
-def run(aggregate: Callable[[Words], Pooled], batch: PoolingInput) -> Pooled:
+def run(
+    aggregate: Callable[[TokenBatch], PoolingOutput], batch: PoolingInput
+) -> PoolingOutput:
     """Pool in float32 or float64, whatever the caller's dtype, and finish what is left.
 
-    ``aggregate`` gives of the weights only ``head_weights``, (…, H) as in `Words`, and
+    ``aggregate`` gives of the weights only ``head_weights``, (…, H) as in `TokenBatch`, and
     of the edges only ``head_edges``.
     """
     states, mask, flat = batch
     working = torch.float64 if states.dtype == torch.float64 else torch.float32
     with _without_autocast(states.device.type):
         if flat:
-            words: Words = PackedWords(states.to(working), mask)
+            tokens: TokenBatch = RaggedTokens(states.to(working), mask)
         else:
-            words = _arrange(states, mask, working)
-        pooled = aggregate(words)
+            tokens = _arrange(states, mask, working)
+        pooled = aggregate(tokens)
         weights, edges = pooled.head_weights, pooled.head_edges
         if weights is not None:
-            weights = weights.mT if flat else words.padded(weights).mT
+            weights = weights.mT if flat else tokens.to_padded(weights).mT
             mean = weights.mean(-2)
             pooled = pooled._replace(weights=mean, head_weights=weights)
         if edges is not None:
             pooled = pooled._replace(edges=edges.mean(1))
     if states.dtype == working:
         return pooled
-    return Pooled(*(_narrow(value, states.dtype) for value in pooled))
+    return PoolingOutput(*(_narrow(value, states.dtype) for value in pooled))
 
 
-def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> Words:
+def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> TokenBatch:
     """Leave padding behind where that does not stand in the way of tracing."""
     if is_packable(states):
-        words = pack(states, mask)
-        return PackedWords(words.states.to(working), mask)
-    return PaddedWords(states.masked_fill(~mask.unsqueeze(-1), 0).to(working), mask)
+        tokens = pack(states, mask)
+        return RaggedTokens(tokens.states.to(working), mask)
+    return PaddedTokens(states.masked_fill(~mask.unsqueeze(-1), 0).to(working), mask)
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:
@@ -274,7 +282,7 @@ def project(layer: nn.Linear, states: Float[Tensor, "*batch d"]) -> Tensor:
     return F.linear(states, layer.weight.to(states.dtype), bias)
 
 
-def project_both(
+def project_pair(
     first: nn.Linear, second: nn.Linear, states: Float[Tensor, "*batch d"]
 ) -> Tensor:
     """Apply two layers side by side in one product: the states are read once."""
@@ -286,6 +294,8 @@ def project_both(
     return F.linear(states, weight, torch.cat(biases).to(states.dtype))
 
 
-def weighted_sum(weights: Float[Tensor, "*words h"], words: Words) -> Pooled:
+def weighted_sum(
+    weights: Float[Tensor, "*words h"], tokens: TokenBatch
+) -> PoolingOutput:
     """Concatenate Σ_i α_i h_i of each head."""
-    return Pooled(words.weigh(weights).flatten(1), head_weights=weights)
+    return PoolingOutput(tokens.weighted_sum(weights).flatten(1), head_weights=weights)

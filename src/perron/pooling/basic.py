@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from perron.arguments import Device, check_at_least
-from perron.pooling.base import Aggregator, Pooled, project, weighted_sum
-from perron.pooling.words import Words
+from perron.pooling.base import Aggregator, PoolingOutput, project, weighted_sum
+from perron.pooling.tokens import TokenBatch
 
 
 class MaxPool(Aggregator):
@@ -15,8 +15,8 @@ class MaxPool(Aggregator):
     recipe_name = "max"
     has_weights = False
 
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        return Pooled(words.largest())
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
+        return PoolingOutput(tokens.max())
 
 
 class MeanPool(Aggregator):
@@ -24,8 +24,8 @@ class MeanPool(Aggregator):
 
     recipe_name = "mean"
 
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        return weighted_sum(words.mean_weights(), words)
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
+        return weighted_sum(tokens.mean_weights(), tokens)
 
 
 class FirstPool(Aggregator):
@@ -36,11 +36,11 @@ class FirstPool(Aggregator):
 
     recipe_name = "first"
 
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
         # Padding may lie before the first word, so that it is not always at place 0.
-        first = words.mask & (words.mask.long().cumsum(1) == 1)  # (B, N)
-        weights = first.unsqueeze(-1).to(words.states.dtype)
-        return weighted_sum(words.packed(weights), words)
+        first = tokens.mask & (tokens.mask.long().cumsum(1) == 1)  # (B, N)
+        weights = first.unsqueeze(-1).to(tokens.states.dtype)
+        return weighted_sum(tokens.to_ragged(weights), tokens)
 
 
 class SelfAttentionPool(Aggregator):
@@ -53,13 +53,13 @@ class SelfAttentionPool(Aggregator):
     """
 
     recipe_name = "self-attention"
-    heads_option = "queries"
+    heads_option = "num_queries"
 
     def __init__(
         self,
-        dim: int,
-        queries: int = 1,
-        hidden: int = 50,
+        embed_dim: int,
+        num_queries: int = 1,
+        hidden_dim: int = 50,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
@@ -67,26 +67,28 @@ class SelfAttentionPool(Aggregator):
         """Set up both layers.
 
         Args:
-            dim: Width of the states.
-            queries: Number of weightings.
-            hidden: Width of the hidden layer.
+            embed_dim: Width of the states.
+            num_queries: Number of weightings.
+            hidden_dim: Width of the hidden layer.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
-        super().__init__(dim)
-        check_at_least(1, queries=queries, hidden=hidden)
-        self.queries = queries
-        self.hidden = hidden
-        self.out_dim = dim * queries
-        self.key = nn.Linear(dim, hidden, device=device, dtype=dtype)
-        self.query = nn.Linear(hidden, queries, bias=False, device=device, dtype=dtype)
+        super().__init__(embed_dim)
+        check_at_least(1, num_queries=num_queries, hidden_dim=hidden_dim)
+        self.num_queries = num_queries
+        self.hidden_dim = hidden_dim
+        self.out_dim = embed_dim * num_queries
+        self.key = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
+        self.query = nn.Linear(
+            hidden_dim, num_queries, bias=False, device=device, dtype=dtype
+        )
 
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        scores = project(self.query, project(self.key, words.states).tanh())
-        return weighted_sum(words.softmax(scores), words)
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
+        scores = project(self.query, project(self.key, tokens.states).tanh())
+        return weighted_sum(tokens.softmax(scores), tokens)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, queries={self.queries}, hidden={self.hidden}"
+        return f"{self.embed_dim}, num_queries={self.num_queries}, hidden_dim={self.hidden_dim}"
 
 
 class IntraAttentionPool(Aggregator):
@@ -99,8 +101,8 @@ class IntraAttentionPool(Aggregator):
 
     def __init__(
         self,
-        dim: int,
-        hidden: int = 50,
+        embed_dim: int,
+        hidden_dim: int = 50,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
@@ -108,26 +110,28 @@ class IntraAttentionPool(Aggregator):
         """Set up the layers.
 
         Args:
-            dim: Width of the states.
-            hidden: Width of the hidden layer.
+            embed_dim: Width of the states.
+            hidden_dim: Width of the hidden layer.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
-        super().__init__(dim)
-        check_at_least(1, hidden=hidden)
-        self.hidden = hidden
-        self.word = nn.Linear(dim, hidden, device=device, dtype=dtype)
-        self.mean = nn.Linear(dim, hidden, bias=False, device=device, dtype=dtype)
-        self.score = nn.Linear(hidden, 1, bias=False, device=device, dtype=dtype)
+        super().__init__(embed_dim)
+        check_at_least(1, hidden_dim=hidden_dim)
+        self.hidden_dim = hidden_dim
+        self.word = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
+        self.mean = nn.Linear(
+            embed_dim, hidden_dim, bias=False, device=device, dtype=dtype
+        )
+        self.score = nn.Linear(hidden_dim, 1, bias=False, device=device, dtype=dtype)
 
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        mean = words.weigh(words.mean_weights()).squeeze(1)  # (B, D)
-        asked = words.of_text(project(self.mean, mean))
-        hidden = (project(self.word, words.states) + asked).tanh()
-        return weighted_sum(words.softmax(project(self.score, hidden)), words)
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
+        mean = tokens.weighted_sum(tokens.mean_weights()).squeeze(1)  # (B, D)
+        asked = tokens.broadcast(project(self.mean, mean))
+        hidden_dim = (project(self.word, tokens.states) + asked).tanh()
+        return weighted_sum(tokens.softmax(project(self.score, hidden_dim)), tokens)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, hidden={self.hidden}"
+        return f"{self.embed_dim}, hidden_dim={self.hidden_dim}"
 
 
 class DynamicRoutingPool(Aggregator):
@@ -148,9 +152,9 @@ class DynamicRoutingPool(Aggregator):
 
     def __init__(
         self,
-        dim: int,
-        capsules: int = 5,
-        iterations: int = 3,
+        embed_dim: int,
+        num_capsules: int = 5,
+        num_iterations: int = 3,
         reverse: bool = False,
         capsule_dim: int | None = None,
         *,
@@ -160,31 +164,33 @@ class DynamicRoutingPool(Aggregator):
         """Set up the votes.
 
         Args:
-            dim: Width of the states.
-            capsules: Number of capsules.
-            iterations: Number of routing iterations.
+            embed_dim: Width of the states.
+            num_capsules: Number of capsules.
+            num_iterations: Number of routing iterations.
             reverse: Let a capsule choose among words, not a word among capsules.
-            capsule_dim: Width of a capsule. Defaults to ``dim / capsules``, rounded up.
+            capsule_dim: Width of a capsule. Defaults to ``embed_dim / num_capsules``, rounded up.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
-        super().__init__(dim)
-        check_at_least(1, capsules=capsules, iterations=iterations)
-        self.capsules = capsules
-        self.iterations = iterations
+        super().__init__(embed_dim)
+        check_at_least(1, num_capsules=num_capsules, num_iterations=num_iterations)
+        self.num_capsules = num_capsules
+        self.num_iterations = num_iterations
         self.reverse = reverse
-        self.capsule_dim = -(-dim // capsules) if capsule_dim is None else capsule_dim
+        self.capsule_dim = (
+            -(-embed_dim // num_capsules) if capsule_dim is None else capsule_dim
+        )
         check_at_least(1, capsule_dim=self.capsule_dim)
-        self.out_dim = capsules * self.capsule_dim
-        self.vote = nn.Linear(dim, self.out_dim, device=device, dtype=dtype)
+        self.out_dim = num_capsules * self.capsule_dim
+        self.vote = nn.Linear(embed_dim, self.out_dim, device=device, dtype=dtype)
 
-    def aggregate(self, words: Words, need_edges: bool) -> Pooled:
-        votes = words.padded(project(self.vote, words.states).tanh())
-        votes = votes.unflatten(-1, (self.capsules, self.capsule_dim))
+    def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
+        votes = tokens.to_padded(project(self.vote, tokens.states).tanh())
+        votes = votes.unflatten(-1, (self.num_capsules, self.capsule_dim))
         votes = votes.transpose(1, 2)  # (B, C, N, width)
-        absent = ~words.mask[:, None, :]
+        absent = ~tokens.mask[:, None, :]
         logits = votes.new_zeros(votes.shape[:-1])  # (B, C, N)
-        for last in [False] * (self.iterations - 1) + [True]:
+        for last in [False] * (self.num_iterations - 1) + [True]:
             lowest = torch.finfo(logits.dtype).min
             share = logits.masked_fill(absent, lowest).softmax(2 if self.reverse else 1)
             share = share.masked_fill(absent, 0)
@@ -193,11 +199,13 @@ class DynamicRoutingPool(Aggregator):
                 logits = logits + (votes @ capsules.unsqueeze(-1)).squeeze(-1)
         total = share.sum(-1, keepdim=True)
         weights = share / torch.where(total == 0, 1, total)
-        return Pooled(capsules.flatten(1), head_weights=words.packed(weights.mT))
+        return PoolingOutput(
+            capsules.flatten(1), head_weights=tokens.to_ragged(weights.mT)
+        )
 
     def extra_repr(self) -> str:
         return (
-            f"{self.dim}, capsules={self.capsules}, iterations={self.iterations}, "
+            f"{self.embed_dim}, num_capsules={self.num_capsules}, num_iterations={self.num_iterations}, "
             f"reverse={self.reverse}, capsule_dim={self.capsule_dim}"
         )
 

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from perron.arguments import Device, check_choice
 from perron.kernels.pair_scores_torch import ACTIVATIONS
-from perron.pooling.base import project, project_both, reset_children
+from perron.pooling.base import project, project_pair, reset_children
 from perron.pooling.pair_scores import pair_scores
-from perron.pooling.words import Words
+from perron.pooling.tokens import TokenBatch
 from perron.registry import Registry, options_of
 
 Activation = Literal["tanh", "relu"]
@@ -29,9 +29,9 @@ class Connectivity(nn.Module, ABC):
     """Scores s_ij of the edge from word j to word i, for each of several heads.
 
     A subclass writes `forward`. With a ``recipe_name`` of its own,
-    ``CentralityPool(dim, connectivity=recipe_name)`` builds it: its constructor takes
-    ``dim``, and by name those of the pool's options that it uses, which are ``heads``,
-    ``hidden``, ``activation``, ``rank`` and ``source_scale``, and ``device`` and
+    ``CentralityPool(embed_dim, connectivity=recipe_name)`` builds it: its constructor takes
+    ``embed_dim``, and by name those of the pool's options that it uses, which are ``heads``,
+    ``hidden``, ``activation``, ``rank`` and ``source_init_gain``, and ``device`` and
     ``dtype``. All its other arguments are options of its own, which are given as
     ``connectivity={"name": recipe_name, option: value}``.
 
@@ -53,11 +53,11 @@ class Connectivity(nn.Module, ABC):
             CONNECTIVITIES.register(cls.__dict__["recipe_name"], cls)
 
     @abstractmethod
-    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+    def forward(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
         """Score the pairs of words.
 
-        Whatever acts on one word at a time acts on the last axis of ``words.states``.
-        ``words.padded`` then brings the result to (B, N, …), zero where there is no
+        Whatever acts on one word at a time acts on the last axis of ``tokens.states``.
+        ``tokens.to_padded`` then brings the result to (B, N, …), zero where there is no
         word. The scores must be finite everywhere.
         """
 
@@ -68,7 +68,7 @@ class Connectivity(nn.Module, ABC):
 
 def build_connectivity(
     given: str | Mapping[str, Any] | nn.Module,
-    dim: int,
+    embed_dim: int,
     shared: Mapping[str, Any],
     device: Device = None,
     dtype: torch.dtype | None = None,
@@ -77,7 +77,7 @@ def build_connectivity(
 
     Args:
         given: The name of a connectivity, its name and own options, or the module.
-        dim: Width of the states.
+        embed_dim: Width of the states.
         shared: Options of the pool, for a connectivity that has them too.
         device: Device of the parameters.
         dtype: Data type of the parameters.
@@ -108,8 +108,8 @@ def build_connectivity(
     own |= {key: value for key, value in shared.items() if key in options}
     factory = {"device": device, "dtype": dtype}
     if factory.keys() <= signature(kind.__init__).parameters.keys():
-        return kind(dim, **own, **factory)
-    return kind(dim, **own).to(device=device, dtype=dtype)
+        return kind(embed_dim, **own, **factory)
+    return kind(embed_dim, **own).to(device=device, dtype=dtype)
 
 
 class MLPConnectivity(Connectivity):
@@ -120,39 +120,41 @@ class MLPConnectivity(Connectivity):
 
     def __init__(
         self,
-        dim: int,
-        hidden: int = 50,
-        heads: int = 1,
+        embed_dim: int,
+        hidden_dim: int = 50,
+        num_heads: int = 1,
         activation: Activation = "tanh",
-        source_scale: float = 1.0,
+        source_init_gain: float = 1.0,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_choice(ACTIVATIONS, activation=activation)
-        self.heads = heads
+        self.num_heads = num_heads
         self.activation = activation
-        self.source_scale = source_scale
-        width = heads * hidden
-        self.target = nn.Linear(dim, width, device=device, dtype=dtype)
-        self.source = nn.Linear(dim, width, bias=False, device=device, dtype=dtype)
-        score = torch.empty(heads, hidden, device=device, dtype=dtype)
+        self.source_init_gain = source_init_gain
+        width = num_heads * hidden_dim
+        self.target = nn.Linear(embed_dim, width, device=device, dtype=dtype)
+        self.source = nn.Linear(
+            embed_dim, width, bias=False, device=device, dtype=dtype
+        )
+        score = torch.empty(num_heads, hidden_dim, device=device, dtype=dtype)
         self.score = nn.Parameter(score)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         self.target.reset_parameters()
         self.source.reset_parameters()
-        scale_weights(self.source, self.source_scale)
+        scale_weights(self.source, self.source_init_gain)
         bound = 1 / math.sqrt(self.score.shape[-1])
         nn.init.uniform_(self.score, -bound, bound)
 
-    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
-        rows = words.states.flatten(0, -2)
-        x = project_both(self.target, self.source, rows)
+    def forward(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
+        rows = tokens.states.flatten(0, -2)
+        x = project_pair(self.target, self.source, rows)
         x = x.unflatten(-1, (2, *self.score.shape))
-        return pair_scores(x, self.score.to(x.dtype), words.mask, self.activation)
+        return pair_scores(x, self.score.to(x.dtype), tokens.mask, self.activation)
 
 
 class BilinearConnectivity(Connectivity):
@@ -165,30 +167,32 @@ class BilinearConnectivity(Connectivity):
 
     def __init__(
         self,
-        dim: int,
-        hidden: int = 50,
-        heads: int = 1,
-        source_scale: float = 1.0,
+        embed_dim: int,
+        hidden_dim: int = 50,
+        num_heads: int = 1,
+        source_init_gain: float = 1.0,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.heads = heads
-        self.source_scale = source_scale
-        width = heads * hidden
-        self.target = nn.Linear(dim, width, bias=False, device=device, dtype=dtype)
-        self.source = nn.Linear(dim, width, device=device, dtype=dtype)
-        scale_weights(self.source, source_scale)
+        self.num_heads = num_heads
+        self.source_init_gain = source_init_gain
+        width = num_heads * hidden_dim
+        self.target = nn.Linear(
+            embed_dim, width, bias=False, device=device, dtype=dtype
+        )
+        self.source = nn.Linear(embed_dim, width, device=device, dtype=dtype)
+        scale_weights(self.source, source_init_gain)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        scale_weights(self.source, self.source_scale)
+        scale_weights(self.source, self.source_init_gain)
 
-    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+    def forward(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
         a, b = (
-            words.padded(project(layer, words.states))
-            .unflatten(-1, (self.heads, -1))
+            tokens.to_padded(project(layer, tokens.states))
+            .unflatten(-1, (self.num_heads, -1))
             .transpose(1, 2)
             for layer in (self.target, self.source)
         )
@@ -205,9 +209,9 @@ class QueryConnectivity(Connectivity):
 
     def __init__(
         self,
-        dim: int,
-        hidden: int = 50,
-        heads: int = 1,
+        embed_dim: int,
+        hidden_dim: int = 50,
+        num_heads: int = 1,
         activation: Activation = "tanh",
         *,
         device: Device = None,
@@ -215,19 +219,21 @@ class QueryConnectivity(Connectivity):
     ) -> None:
         super().__init__()
         check_choice(ACTIVATIONS, activation=activation)
-        self.heads = heads
+        self.num_heads = num_heads
         self.activation = activation
-        self.key = nn.Linear(dim, hidden, device=device, dtype=dtype)
-        self.query = nn.Linear(hidden, heads, bias=False, device=device, dtype=dtype)
+        self.key = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
+        self.query = nn.Linear(
+            hidden_dim, num_heads, bias=False, device=device, dtype=dtype
+        )
 
-    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
-        hidden = ACTIVATIONS[self.activation](project(self.key, words.states))
-        scores = words.padded(project(self.query, hidden)).mT  # (B, H, N)
+    def forward(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
+        hidden_dim = ACTIVATIONS[self.activation](project(self.key, tokens.states))
+        scores = tokens.to_padded(project(self.query, hidden_dim)).mT  # (B, H, N)
         return scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])
 
 
 class DistanceBias(nn.Module):
-    """Let the graph know the order of words:  s_ij + r_d,  d = i - j cut to ±reach.
+    """Let the graph know the order of words:  s_ij + r_d,  d = i - j cut to ±max_relative_distance.
 
     A learned number for each distance and head, zero at first. Words that are not there
     have no place, so that holes in a mask change no distance.
@@ -235,15 +241,17 @@ class DistanceBias(nn.Module):
 
     def __init__(
         self,
-        heads: int,
-        reach: int,
+        num_heads: int,
+        max_relative_distance: int,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.reach = reach
-        bias = torch.zeros(heads, 2 * reach + 1, device=device, dtype=dtype)
+        self.max_relative_distance = max_relative_distance
+        bias = torch.zeros(
+            num_heads, 2 * max_relative_distance + 1, device=device, dtype=dtype
+        )
         self.bias = nn.Parameter(bias)
 
     def reset_parameters(self) -> None:
@@ -254,7 +262,10 @@ class DistanceBias(nn.Module):
     ) -> Float[Tensor, "b h n n"]:
         places = mask.long().cumsum(1)
         distance = places.unsqueeze(2) - places.unsqueeze(1)  # (B, N, N)
-        rows = distance.clamp(-self.reach, self.reach) + self.reach
+        rows = (
+            distance.clamp(-self.max_relative_distance, self.max_relative_distance)
+            + self.max_relative_distance
+        )
         # Not bias[:, rows]: its gradient is summed by all threads in any order.
         bias = F.embedding(rows, self.bias.to(scores.dtype).T).permute(0, 3, 1, 2)
         return scores + bias
@@ -266,7 +277,7 @@ def scale_weights(layer: nn.Linear, scale: float) -> None:
         layer.weight.mul_(scale)
 
 
-def weaken_some(
+def dropout_edges(
     edges: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"], share: float
 ) -> Float[Tensor, "b h n n"]:
     """Leave a hundredth of each edge with this probability, and columns of sum one.
@@ -293,7 +304,7 @@ _LARGEST_GRAPH = 2_000_000_000  # bytes
 
 
 class Topics(NamedTuple):
-    """How words choose topics and topics choose words; (…, H r), as in `Words`."""
+    """How words choose topics and topics choose words; (…, H r), as in `TokenBatch`."""
 
     of_words: Tensor  # Q, each word's r shares sum to one
     to_words: Tensor  # P, each topic's shares of the words of a text sum to one
@@ -317,81 +328,83 @@ class LowRankConnectivity(Connectivity):
 
     def __init__(
         self,
-        dim: int,
-        hidden: int = 50,
-        heads: int = 1,
+        embed_dim: int,
+        hidden_dim: int = 50,
+        num_heads: int = 1,
         activation: Activation = "tanh",
         rank: int = 32,
-        source_scale: float = 1.0,
+        source_init_gain: float = 1.0,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_choice(ACTIVATIONS, activation=activation)
-        self.heads = heads
+        self.num_heads = num_heads
         self.rank = rank
         self.activation = activation
-        self.source_scale = source_scale
-        topics = heads * rank
-        self.target = nn.Linear(dim, hidden, device=device, dtype=dtype)
+        self.source_init_gain = source_init_gain
+        topics = num_heads * rank
+        self.target = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
         self.to_words = nn.Linear(  # a bias would be removed by softmax_i
-            hidden, topics, bias=False, device=device, dtype=dtype
+            hidden_dim, topics, bias=False, device=device, dtype=dtype
         )
-        self.source = nn.Linear(dim, hidden, device=device, dtype=dtype)
-        self.of_words = nn.Linear(hidden, topics, device=device, dtype=dtype)
-        scale_weights(self.source, source_scale)
+        self.source = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
+        self.of_words = nn.Linear(hidden_dim, topics, device=device, dtype=dtype)
+        scale_weights(self.source, source_init_gain)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        scale_weights(self.source, self.source_scale)
+        scale_weights(self.source, self.source_init_gain)
 
-    def forward(self, words: Words) -> Float[Tensor, "b h n n"]:
+    def forward(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
         """Return log A_ij, the scores whose softmax over i is the graph."""
-        edges = self.edges(self.factors(words), words)
+        edges = self.edges(self.factors(tokens), tokens)
         return edges.clamp(min=torch.finfo(edges.dtype).tiny).log()
 
-    def factors(self, words: Words) -> Topics:
+    def factors(self, tokens: TokenBatch) -> Topics:
         """Return P and Q."""
-        hidden = project_both(self.target, self.source, words.states)
-        hidden = ACTIVATIONS[self.activation](hidden)
-        target, source = hidden.chunk(2, -1)
+        hidden_dim = project_pair(self.target, self.source, tokens.states)
+        hidden_dim = ACTIVATIONS[self.activation](hidden_dim)
+        target, source = hidden_dim.chunk(2, -1)
         f, g = project(self.to_words, target), project(self.of_words, source)
-        prior = words.logsumexp(f)
-        chosen = (g + words.of_text(prior)).unflatten(-1, (self.heads, self.rank))
-        return Topics(chosen.softmax(-1).flatten(-2), words.softmax(f))
+        prior = tokens.logsumexp(f)
+        chosen = (g + tokens.broadcast(prior)).unflatten(
+            -1, (self.num_heads, self.rank)
+        )
+        return Topics(chosen.softmax(-1).flatten(-2), tokens.softmax(f))
 
-    def chain(self, topics: Topics, words: Words) -> Float[Tensor, "b h r r"]:
+    def chain(self, topics: Topics, tokens: TokenBatch) -> Float[Tensor, "b h r r"]:
         """Return G = QᵀP of each text and head."""
-        heads = [
-            words.weigh(of_words.contiguous(), to_words.contiguous())
+        num_heads = [
+            tokens.weighted_sum(of_words.contiguous(), to_words.contiguous())
             for of_words, to_words in zip(
                 topics.of_words.split(self.rank, -1),
                 topics.to_words.split(self.rank, -1),
                 strict=True,
             )
         ]
-        return torch.stack(heads, 1)
+        return torch.stack(num_heads, 1)
 
     def weights(
-        self, topics: Topics, gamma: Float[Tensor, "b h r"], words: Words
+        self, topics: Topics, gamma: Float[Tensor, "b h r"], tokens: TokenBatch
     ) -> Tensor:
         """Return α = Pγ, (…, H)."""
-        shares = topics.to_words * words.of_text(gamma.flatten(1))
-        return shares.unflatten(-1, (self.heads, self.rank)).sum(-1)
+        shares = topics.to_words * tokens.broadcast(gamma.flatten(1))
+        return shares.unflatten(-1, (self.num_heads, self.rank)).sum(-1)
 
-    def edges(self, topics: Topics, words: Words) -> Float[Tensor, "b h n n"]:
+    def edges(self, topics: Topics, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
         """Return A = PQᵀ, for looking at; zero where there is no word."""
-        texts, n = words.mask.shape
-        size = texts * self.heads * n * n * topics.of_words.element_size()
+        texts, n = tokens.mask.shape
+        size = texts * self.num_heads * n * n * topics.of_words.element_size()
         if size > _LARGEST_GRAPH:
             raise ValueError(
                 f"the graphs of {texts} texts of up to {n} words would take "
                 f"{size / 1e9:.0f} GB; pool them without need_edges, or fewer at a time"
             )
-        shape = (self.heads, self.rank)
+        shape = (self.num_heads, self.rank)
         p, q = (
-            words.padded(side).unflatten(-1, shape).transpose(1, 2)
+            tokens.to_padded(side).unflatten(-1, shape).transpose(1, 2)
             for side in (topics.to_words, topics.of_words)
         )
         return p @ q.mT

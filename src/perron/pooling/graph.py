@@ -8,9 +8,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from perron.arguments import Device, check_at_least, has_values
-from perron.pooling.base import Pooled, PoolingInput, check_batch, run, weighted_sum
-from perron.pooling.words import Words
-from perron.solver import Norm, stationary
+from perron.pooling.base import (
+    PoolingInput,
+    PoolingOutput,
+    check_batch,
+    run,
+    weighted_sum,
+)
+from perron.pooling.tokens import TokenBatch
+from perron.solver import Norm, stationary_distribution
 from perron.solver.direct import check_norm
 
 _NEAR_ONE = 0.02  # sums of attention maps in half precision are off by as much
@@ -36,8 +42,8 @@ class GraphCentralityPool(nn.Module):
 
     def __init__(
         self,
+        embed_dim: int | None = None,
         dim: int | None = None,
-        axis: int | None = None,
         norm: Norm = "sum",
         *,
         device: Device = None,
@@ -46,8 +52,8 @@ class GraphCentralityPool(nn.Module):
         """Set up the pooling.
 
         Args:
-            dim: Width of the states. Defaults to any width.
-            axis: Axis along which the edges that leave a word lie, and so sum to one.
+            embed_dim: Width of the states. Defaults to any width.
+            dim: Axis along which the edges that leave a word lie, and so sum to one.
                 Required. -1 for attention maps, whose rows sum to one because word i
                 looks at words j. -2 for graphs whose columns sum to one because
                 ``graph[i, j]`` goes from j to i, as the edges of `CentralityPool`.
@@ -56,19 +62,19 @@ class GraphCentralityPool(nn.Module):
             dtype: Without effect; every pooling takes it.
         """
         super().__init__()
-        if dim is not None:
-            check_at_least(1, dim=dim)
-        if axis not in (-2, -1):
+        if embed_dim is not None:
+            check_at_least(1, embed_dim=embed_dim)
+        if dim not in (-2, -1):
             raise ValueError(
-                f"axis must be -1 or -2, got {axis!r}. Take axis=-1 for attention maps "
-                "and other graphs whose rows sum to one, axis=-2 if the columns do."
+                f"dim must be -1 or -2, got {dim!r}. Take dim=-1 for attention maps "
+                "and other graphs whose rows sum to one, dim=-2 if the columns do."
             )
         check_norm(norm)
+        self.embed_dim = embed_dim
         self.dim = dim
-        self.axis = axis
         self.norm = norm
-        if dim is not None:
-            self.out_dim = dim
+        if embed_dim is not None:
+            self.out_dim = embed_dim
 
     def reset_parameters(self) -> None:
         """Do nothing: there are no parameters."""
@@ -82,7 +88,7 @@ class GraphCentralityPool(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         offsets: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
-    ) -> Pooled:
+    ) -> PoolingOutput:
         """Pool each text.
 
         Args:
@@ -99,20 +105,20 @@ class GraphCentralityPool(nn.Module):
 
         Raises:
             ValueError: The graph sums to one along the other axis: it is an attention
-                map and ``axis`` is -2, or the other way round. Traced graphs are not
+                map and ``dim`` is -2, or the other way round. Traced graphs are not
                 checked.
         """
-        batch = check_batch(self.dim, states, mask, lengths, offsets)
+        batch = check_batch(self.embed_dim, states, mask, lengths, offsets)
         self._check_graph(graph, batch)
         if has_values(graph):
             self._check_axis(graph.detach(), batch.mask)
 
-        def aggregate(words: Words) -> Pooled:
-            edges = self._normalize(graph, words.mask).to(words.states.dtype)
-            weights = stationary(edges, words.mask, norm=self.norm)
+        def aggregate(tokens: TokenBatch) -> PoolingOutput:
+            edges = self._normalize(graph, tokens.mask).to(tokens.states.dtype)
+            weights = stationary_distribution(edges, tokens.mask, norm=self.norm)
             flawed = edges.isnan().flatten(1).any(1, keepdim=True)
-            weights = torch.where(flawed & words.mask, torch.nan, weights)
-            pooled = weighted_sum(words.packed(weights.unsqueeze(-1)), words)
+            weights = torch.where(flawed & tokens.mask, torch.nan, weights)
+            pooled = weighted_sum(tokens.to_ragged(weights.unsqueeze(-1)), tokens)
             return pooled._replace(
                 head_edges=edges.unsqueeze(1) if need_edges else None
             )
@@ -141,13 +147,13 @@ class GraphCentralityPool(nn.Module):
         pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
         edges = graph.float().masked_fill(~pairs, 0)
         along, across = (
-            ((edges.sum(axis) - 1).abs() < _NEAR_ONE).masked_fill(~mask, True).all()
-            for axis in (self.axis, -3 - self.axis)
+            ((edges.sum(dim) - 1).abs() < _NEAR_ONE).masked_fill(~mask, True).all()
+            for dim in (self.dim, -3 - self.dim)
         )
         if across & ~along:
-            sums = ("rows", "columns") if self.axis == -2 else ("columns", "rows")
+            sums = ("rows", "columns") if self.dim == -2 else ("columns", "rows")
             raise ValueError(
-                f"axis must be {-3 - self.axis} for this graph, got {self.axis}. Its "
+                f"dim must be {-3 - self.dim} for this graph, got {self.dim}. Its "
                 f"{sums[0]} sum to one and its {sums[1]} do not."
             )
 
@@ -158,7 +164,7 @@ class GraphCentralityPool(nn.Module):
 
         A negative, infinite or undefined edge becomes NaN.
         """
-        edges = graph if self.axis == -2 else graph.mT
+        edges = graph if self.dim == -2 else graph.mT
         edges = edges.float() if edges.element_size() < 4 else edges
         pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
         edges = edges.masked_fill(~((edges >= 0) & (edges < torch.inf)), torch.nan)
@@ -171,4 +177,4 @@ class GraphCentralityPool(nn.Module):
         return edges / torch.where(total == 0, 1, total)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, axis={self.axis}, norm={self.norm!r}"
+        return f"{self.embed_dim}, dim={self.dim}, norm={self.norm!r}"

@@ -26,9 +26,15 @@ import perron.explain
 from perron.errors import PerronError, SettingsError
 from perron.pipeline import Pipeline
 from perron.serve.limits import Limits
-from perron.serve.middleware import HEADERS, Guard, Measured, NoTraceback, SafeHeaders
+from perron.serve.middleware import (
+    HEADERS,
+    AuthMiddleware,
+    ErrorMiddleware,
+    MetricsMiddleware,
+    SecurityHeadersMiddleware,
+)
 from perron.serve.routes import create_routes, openapi_document
-from perron.serve.schemas import Refused, json_answer, on_http, on_refused
+from perron.serve.schemas import ApiError, json_answer, on_api_error, on_http
 from perron.serve.service import Service
 
 PAGES = Path(__file__).parent / "static"
@@ -124,12 +130,12 @@ def create_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={Refused: on_refused, HTTPException: on_http},
+        exception_handlers={ApiError: on_api_error, HTTPException: on_http},
         middleware=[  # the first sees a request first, and its answer last
-            Middleware(SafeHeaders),
-            Middleware(Measured, metrics=service.metrics, paths=paths),
-            Middleware(NoTraceback),
-            Middleware(Guard, key=key),
+            Middleware(SecurityHeadersMiddleware),
+            Middleware(MetricsMiddleware, metrics=service.metrics, paths=paths),
+            Middleware(ErrorMiddleware),
+            Middleware(AuthMiddleware, key=key),
         ],
     )
     app.router.redirect_slashes = False
@@ -248,7 +254,7 @@ class _Protocol(HttpToolsProtocol):
     """Gives what is no HTTP the same kind of answer as everything else."""
 
     def send_400_response(self, msg: str) -> None:
-        refused = Refused(400, "no_http", "this is not a valid HTTP request.")
+        refused = ApiError(400, "no_http", "this is not a valid HTTP request.")
         answer = refused.answer()
         headers = {**answer.headers, **HEADERS, "cache-control": "no-store"}
         lines = [f"{name}: {value}\r\n" for name, value in headers.items()]

@@ -17,7 +17,7 @@ from prometheus_client import (
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from perron.serve.schemas import Refused
+from perron.serve.schemas import ApiError
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; "
@@ -37,7 +37,7 @@ _HERE = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
 log = logging.getLogger(__name__)
 
 
-class SafeHeaders:
+class SecurityHeadersMiddleware:
     """Adds the headers to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -59,7 +59,7 @@ class SafeHeaders:
         await self.app(scope, receive, with_headers)
 
 
-class NoTraceback:
+class ErrorMiddleware:
     """Answers 500 for what went wrong; the log has where, but never with what text."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -82,7 +82,7 @@ class NoTraceback:
             frames = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s in\n%s", type(error).__name__, frames)
             if not started:
-                failed = Refused(
+                failed = ApiError(
                     500, "internal_error", "the server failed. Its log says where."
                 )
                 await failed.answer()(scope, receive, send)
@@ -93,7 +93,7 @@ def needs_key(path: str) -> bool:
     return path.startswith("/v1/") or path == "/metrics"
 
 
-class Guard:
+class AuthMiddleware:
     """Lets in who has the key; without a key, only who comes from this machine.
 
     A web page somewhere may have its name point to 127.0.0.1 (DNS rebinding), so that a
@@ -111,7 +111,7 @@ class Guard:
             return
         await self.app(scope, receive, send)
 
-    def _problem(self, scope: Scope) -> Refused | None:
+    def _problem(self, scope: Scope) -> ApiError | None:
         if self.key is None:
             return _foreign(scope)
         if not needs_key(scope["path"]):
@@ -120,7 +120,7 @@ class Guard:
         right = hmac.compare_digest(given.strip(), self.key)
         if right and scheme.lower() == b"bearer":
             return None
-        return Refused(
+        return ApiError(
             401,
             "no_key" if not given else "wrong_key",
             "this server requires its key. Send the header Authorization: Bearer KEY.",
@@ -128,10 +128,10 @@ class Guard:
         )
 
 
-def _foreign(scope: Scope) -> Refused | None:
+def _foreign(scope: Scope) -> ApiError | None:
     host = _one(scope, b"host").lower()
     if not _HERE.fullmatch(host):
-        return Refused(
+        return ApiError(
             403,
             "foreign_host",
             "without a key this server answers localhost, 127.0.0.1 and [::1] only.",
@@ -139,7 +139,7 @@ def _foreign(scope: Scope) -> Refused | None:
         )
     origins = [value for name, value in scope["headers"] if name == b"origin"]
     if any(origin.lower() not in _same(host) for origin in origins):
-        return Refused(
+        return ApiError(
             403,
             "foreign_origin",
             "without a key this server does not answer pages of other sites.",
@@ -208,7 +208,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class Measured:
+class MetricsMiddleware:
     """Middleware that counts and times requests.
 
     Args:

@@ -12,8 +12,8 @@ from perron.pipeline import Pipeline, pair_mismatch
 from perron.serve import schemas
 from perron.serve.limits import Limits
 from perron.serve.schemas import (
+    ApiError,
     Item,
-    Refused,
     Requests,
     TextRequest,
     json_answer,
@@ -60,7 +60,7 @@ class Operation(ABC):
         items = sent.items()
         max_texts, max_words = self.maxima(limits)
         if len(items) > max_texts:
-            raise Refused(
+            raise ApiError(
                 422,
                 "too_many_texts",
                 f"texts must have at most {max_texts} entries, got {len(items)}. Send "
@@ -87,7 +87,7 @@ class Predict(Operation):
     ) -> list[Any]:
         texts = [item.text for item in items]
         pairs = None
-        if pipeline.word_ids.kind == "pair":
+        if pipeline.processor.kind == "pair":
             pairs = [item.pair or "" for item in items]
         return pipeline.predict_proba(texts, pairs, batch_size(pipeline)).tolist()
 
@@ -141,7 +141,7 @@ class Explain(Operation):
         # Punctuation marks are words too, so that whitespace does not tell how many
         # words there are.
         most = limits.max_explained_words
-        found = pipeline.word_ids.find_words(item.text, item.pair)
+        found = pipeline.processor.find_words(item.text, item.pair)
         if any(len(part.words) > most for part in found.parts):
             raise _too_many_words(most, item.where("text"))
         record = pipeline.explain(item.text, item.pair)
@@ -167,20 +167,20 @@ def batch_size(pipeline: Pipeline) -> int:
 
 
 def _check_pairs(sent: TextRequest, pipeline: Pipeline) -> None:
-    is_pair = pipeline.word_ids.kind == "pair"
+    is_pair = pipeline.processor.kind == "pair"
     if is_pair and not sent.has_pairs():
         fix = "Send the second texts too."
         message = pair_mismatch(True, fix, pipeline.name)
-        raise Refused(422, "pairs_missing", message, sent.pair_field)
+        raise ApiError(422, "pairs_missing", message, sent.pair_field)
     if not is_pair and sent.has_pairs():
         fix = f"Leave out {sent.pair_field}."
         message = pair_mismatch(False, fix, pipeline.name)
-        raise Refused(422, "pairs_not_wanted", message, sent.pair_field)
+        raise ApiError(422, "pairs_not_wanted", message, sent.pair_field)
 
 
 def _check_length(text: str, where: str, limits: Limits, max_words: int) -> None:
     if len(text) > limits.max_characters:
-        raise Refused(
+        raise ApiError(
             422,
             "too_many_characters",
             f"a text must have at most {limits.max_characters} characters, got "
@@ -192,8 +192,8 @@ def _check_length(text: str, where: str, limits: Limits, max_words: int) -> None
         raise _too_many_words(max_words, where)
 
 
-def _too_many_words(max_words: int, where: str) -> Refused:
-    return Refused(
+def _too_many_words(max_words: int, where: str) -> ApiError:
+    return ApiError(
         422,
         "too_many_words",
         f"a text must have at most {max_words} words here. Send a shorter one.",

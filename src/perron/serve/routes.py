@@ -18,7 +18,7 @@ from perron.serve import schemas
 from perron.serve.limits import Limits
 from perron.serve.middleware import needs_key
 from perron.serve.operations import OPERATIONS, Operation
-from perron.serve.schemas import ErrorAnswer, Refused, gone, json_answer, json_text
+from perron.serve.schemas import ApiError, ErrorAnswer, gone, json_answer, json_text
 from perron.serve.service import BatchKey, Service
 
 _TEMPLATE = "#/components/schemas/{model}"
@@ -196,7 +196,7 @@ def _operation_route(service: Service, operation: Operation) -> ApiRoute:
         if service.stopping:
             raise _stopping()
         if not _is_json(request):
-            raise Refused(
+            raise ApiError(
                 415,
                 "no_json",
                 "the body must be JSON. Send Content-Type: application/json.",
@@ -240,7 +240,7 @@ async def _read_body(request: Request, limits: Limits, deadline: float) -> bytes
     except ClientDisconnect:
         raise gone() from None
     except TimeoutError:
-        raise Refused(
+        raise ApiError(
             408,
             "body_too_slow",
             f"the request did not arrive within {limits.max_seconds:g} seconds.",
@@ -251,12 +251,12 @@ async def _read_body(request: Request, limits: Limits, deadline: float) -> bytes
     return b"".join(parts)
 
 
-def _too_large(limits: Limits) -> Refused:
+def _too_large(limits: Limits) -> ApiError:
     message = (
         f"a request must have at most {limits.max_body} bytes. Send fewer texts at "
         "once."
     )
-    return Refused(413, "body_too_large", message)
+    return ApiError(413, "body_too_large", message)
 
 
 def _is_json(request: Request) -> bool:
@@ -264,10 +264,10 @@ def _is_json(request: Request) -> bool:
     return kind.strip().lower() == "application/json"
 
 
-def _stopping() -> Refused:
+def _stopping() -> ApiError:
     headers = {"retry-after": "1", "connection": "close"}
     message = "this server is stopping. Ask another one, or try again in a moment."
-    return Refused(503, "stopping", message, headers=headers)
+    return ApiError(503, "stopping", message, headers=headers)
 
 
 def _entry(pipeline: Pipeline) -> schemas.ModelEntry:

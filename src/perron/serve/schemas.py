@@ -16,7 +16,7 @@ from perron.serve.limits import Limits
 _CODES_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """An error response. The message says how to fix the request."""
 
     def __init__(
@@ -40,9 +40,9 @@ class Refused(Exception):
         return json_answer({"error": error}, self.status, self.headers)
 
 
-def gone() -> Refused:
+def gone() -> ApiError:
     """Return the response to a client that went away. Only the metrics see it."""
-    return Refused(499, "client_gone", "the client went away.")
+    return ApiError(499, "client_gone", "the client went away.")
 
 
 def json_answer(
@@ -62,9 +62,9 @@ def json_text(
     )
 
 
-async def on_refused(_: Request, error: Exception) -> Response:
+async def on_api_error(_: Request, error: Exception) -> Response:
     """Return the response of a refused request."""
-    assert isinstance(error, Refused)
+    assert isinstance(error, ApiError)
     return error.answer()
 
 
@@ -79,7 +79,7 @@ async def on_http(request: Request, error: Exception) -> Response:
     status = error.status_code
     message = messages.get(status, str(error.detail))
     code = _CODES_BY_STATUS.get(status, "http_error")
-    return Refused(status, code, message, headers=error.headers).answer()
+    return ApiError(status, code, message, headers=error.headers).answer()
 
 
 _MODEL = Field(None, description="Name of a model. Defaults to the first.")
@@ -147,7 +147,7 @@ class ClassifyTexts(TextRequest):
     def items(self) -> list[Item]:
         pairs = [None] * len(self.texts) if self.pairs is None else self.pairs
         if len(pairs) != len(self.texts):
-            raise Refused(
+            raise ApiError(
                 422,
                 "pairs_not_as_many",
                 f"pairs must have as many entries as texts, got {len(pairs)} pairs "
@@ -261,14 +261,14 @@ def parse(requests: Requests, body: bytes) -> TextRequest:
         content = from_json(body)
     except ValueError as error:
         message = f"the body must be valid JSON, got: {error}."
-        raise Refused(422, "invalid_json", message) from None
+        raise ApiError(422, "invalid_json", message) from None
     is_one = isinstance(content, dict) and bool({"text", "pair"} & content.keys())
     if is_one and "texts" in content:
         message = (
             "text and pair are for one text, texts and pairs for several. Send one of "
             "the two forms."
         )
-        raise Refused(422, "text_and_texts", message, "texts")
+        raise ApiError(422, "text_and_texts", message, "texts")
     kind = requests.one if is_one else requests.several
     try:
         return kind.model_validate(content)
@@ -277,7 +277,7 @@ def parse(requests: Requests, body: bytes) -> TextRequest:
         raise _refused(kind, problems) from None
 
 
-def _refused(kind: type[TextRequest], problems: list[Any]) -> Refused:
+def _refused(kind: type[TextRequest], problems: list[Any]) -> ApiError:
     # A misspelled field explains a missing one.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     first = problems[0]
@@ -289,4 +289,4 @@ def _refused(kind: type[TextRequest], problems: list[Any]) -> Refused:
         message = f"this field is unknown. The fields are {known}."
     elif where == "texts" and code == "missing_field":
         message = "texts is missing. Send texts, a list, or text, a string."
-    return Refused(422, code, message, where or None)
+    return ApiError(422, code, message, where or None)

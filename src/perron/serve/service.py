@@ -13,7 +13,7 @@ from perron.serve.batching import Batcher, QueueFull
 from perron.serve.limits import Limits
 from perron.serve.middleware import Metrics
 from perron.serve.operations import OPERATIONS, Operation
-from perron.serve.schemas import Item, Refused, gone
+from perron.serve.schemas import ApiError, Item, gone
 
 _SOON = {"retry-after": "1"}
 
@@ -56,13 +56,13 @@ class Service:
             return next(iter(self.models.values()))
         if name not in self.models:
             message = f"this model is unknown. The models are {', '.join(self.models)}."
-            raise Refused(404, "unknown_model", message, "model")
+            raise ApiError(404, "unknown_model", message, "model")
         return self.models[name]
 
     async def warm_up(self) -> None:
         """Run every operation of each model, so that no client waits for compilers."""
         for name, pipeline in self.models.items():
-            pair = "a" if pipeline.word_ids.kind == "pair" else None
+            pair = "a" if pipeline.processor.kind == "pair" else None
             for operation in OPERATIONS:
                 key = BatchKey(name, operation)
                 items = [Item("a", pair if operation.takes_pairs else None, 0)]
@@ -101,7 +101,7 @@ class Service:
         except QueueFull:
             for job in jobs:
                 job.cancel()
-            raise Refused(
+            raise ApiError(
                 429,
                 "queue_full",
                 f"{self.batcher.waiting} texts are waiting already. Try again in a "
@@ -110,8 +110,8 @@ class Service:
             ) from None
         return jobs
 
-    def _late(self) -> Refused:
-        return Refused(
+    def _late(self) -> ApiError:
+        return ApiError(
             503,
             "too_slow",
             f"the request took longer than {self.limits.max_seconds:g} seconds. Try "
@@ -125,7 +125,7 @@ class Service:
         return key.operation.compute(self.models[key.model], items, self.limits)
 
 
-def _give_up(jobs: "list[asyncio.Future[list[Any]]]", reason: Refused) -> None:
+def _give_up(jobs: "list[asyncio.Future[list[Any]]]", reason: ApiError) -> None:
     for job in jobs:
         if not job.done():
             job.set_exception(reason)

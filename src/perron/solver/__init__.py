@@ -1,20 +1,20 @@
 """Perron vectors: tensors in, tensors out."""
 
-from perron.solver.direct import Norm, stationary
+from perron.solver.direct import Norm, stationary_distribution
 from perron.solver.power import (
     Gradient,
-    PowerResult,
+    PowerIterationResult,
     SolverInfo,
     default_tolerance,
-    power_method,
+    power_iteration,
 )
 
 __all__ = [
     "Gradient",
     "Norm",
-    "PowerResult",
+    "PowerIterationResult",
     "SolverInfo",
     "default_tolerance",
-    "power_method",
-    "stationary",
+    "power_iteration",
+    "stationary_distribution",
 ]

@@ -85,7 +85,7 @@ def check_norm(norm: str) -> None:
         raise ValueError(f'norm must be "sum" or "l2", but came as {norm!r}')
 
 
-def normalise(vector: Float[Tensor, "b n"], norm: str) -> Float[Tensor, "b n"]:
+def normalize(vector: Float[Tensor, "b n"], norm: str) -> Float[Tensor, "b n"]:
     """Scale to sum one, or to unit length; a zero vector stays zero."""
     if norm == "sum":
         size = vector.sum(-1, keepdim=True)
@@ -106,7 +106,7 @@ def solve(graphs: Graphs) -> Tensor:
 
 
 class _Stationary(Function):
-    """x(A), the balance vector of the rates A; the mathematics is in `stationary`."""
+    """x(A), the balance vector of the rates A; the mathematics is in `stationary_distribution`."""
 
     @staticmethod
     def forward(
@@ -201,7 +201,7 @@ def _op_backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> Any:
 def _refuse(ctx: Any, *grads: Tensor) -> None:
     raise RuntimeError(
         "stationary() can be differentiated once, not twice. For second derivatives "
-        'use power_method(..., gradient="unrolled").'
+        'use power_iteration(..., gradient="unrolled").'
     )
 
 
@@ -209,7 +209,7 @@ stationary_op.register_autograd(_op_backward, setup_context=_remember)
 adjoint_op.register_autograd(_refuse)
 
 
-def stationary(
+def stationary_distribution(
     edges: Tensor, mask: Tensor | None = None, *, norm: Norm = "sum"
 ) -> Float[Tensor, "*batch n"]:
     r"""Return the share of time that a random walker spends on each word.
@@ -244,7 +244,7 @@ def stationary(
     graphs = check_graphs(edges, mask, norm)
     weights = solve(graphs)
     if norm == "l2":
-        weights = normalise(weights, norm)
+        weights = normalize(weights, norm)
     if weights.dtype != graphs.dtype:
         weights = weights.to(graphs.dtype)
     return weights if edges.ndim == 3 else weights.view(graphs.shape)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
-from perron.solver.direct import Graphs, Norm, check_graphs, normalise
+from perron.solver.direct import Graphs, Norm, check_graphs, normalize
 
 Gradient = Literal["unrolled", "truncated", "reverse"]
 
@@ -20,12 +20,12 @@ class SolverInfo(NamedTuple):
     right: a nearly disconnected graph can meet it far from its Perron vector.
     """
 
-    steps: Int[Tensor, "*batch"]
+    iterations: Int[Tensor, "*batch"]
     residual: Float[Tensor, "*batch"]  # ‖Aα - θα‖₂ / |θ|
     converged: Bool[Tensor, "*batch"]
 
 
-class PowerResult(NamedTuple):
+class PowerIterationResult(NamedTuple):
     """The dominant eigenvector and eigenvalue, and how they were reached."""
 
     vector: Float[Tensor, "*batch n"]
@@ -41,17 +41,17 @@ def default_tolerance(dtype: torch.dtype) -> float:
     return 1e-10 if dtype == torch.float64 else 1e-6
 
 
-def power_method(
+def power_iteration(
     edges: Tensor,
     mask: Tensor | None = None,
     *,
     tol: float | None = None,
-    max_steps: int = 200,
+    max_iter: int = 200,
     gradient: Gradient = "reverse",
-    grad_steps: int = 20,
+    grad_iter: int = 20,
     norm: Norm = "l2",
     start: Tensor | torch.Generator | None = None,
-) -> PowerResult:
+) -> PowerIterationResult:
     r"""Return the dominant eigenvector and eigenvalue of positive matrices.
 
     From y > 0, repeat  α = y/‖y‖₂,  y = Aα,  θ = αᵀy  until ‖y - θα‖₂ ≤ ε|θ|.
@@ -61,10 +61,10 @@ def power_method(
     - ``"unrolled"`` records every step and one more, whose α is returned. Memory grows
       with the steps. The error is about \|λ₂/λ₁\|^steps, so that a start at the answer
       spoils it. This one and the next can be differentiated twice.
-    - ``"truncated"`` records nothing until done, then ``grad_steps`` steps, whose α is
-      returned. The error is about \|λ₂/λ₁\|^grad_steps.
+    - ``"truncated"`` records nothing until done, then ``grad_iter`` steps, whose α is
+      returned. The error is about \|λ₂/λ₁\|^grad_iter.
     - ``"reverse"`` records nothing: w = Σ_k (Jᵀ)^k γ with J = (A - ααᵀA)/λ, summed
-      until a term is below ε‖w‖ or ``max_steps`` are added, and
+      until a term is below ε‖w‖ or ``max_iter`` are added, and
       ∂ℓ/∂A = (I - ααᵀ) w αᵀ/λ. Memory does not depend on the steps.
 
     Args:
@@ -72,36 +72,36 @@ def power_method(
         mask: True (or 1) on words in use, (..., N). All others get 0 and influence
             nothing.
         tol: ε; `default_tolerance` of the working dtype if not given.
-        max_steps: when to give up; `SolverInfo.converged` tells.
+        max_iter: when to give up; `SolverInfo.converged` tells.
         gradient: which of the three.
-        grad_steps: recorded steps of ``"truncated"``.
+        grad_iter: recorded steps of ``"truncated"``.
         norm: ``"l2"`` as in the paper, or ``"sum"`` for entries that sum to one.
         start: y to begin with: uniform if not given, random positive from a generator,
             or a positive tensor (..., N).
     """
     graphs = check_graphs(edges, mask, norm)
-    check_settings(tol, max_steps, gradient, grad_steps)
+    check_settings(tol, max_iter, gradient, grad_iter)
     tol = default_tolerance(graphs.edges.dtype) if tol is None else tol
     words = graphs.words()
     pairs = words.unsqueeze(-1) & words.unsqueeze(-2)
     A, scale = _to_order_one(graphs.edges.masked_fill(~pairs, 0))
     y = _start(start, graphs)
     if gradient == "unrolled":
-        vector, info = _iterate(A, y, tol, max_steps)
-        vector = normalise(_times(A, vector), "l2")
+        vector, info = _iterate(A, y, tol, max_iter)
+        vector = normalize(_times(A, vector), "l2")
     else:
         with torch.no_grad():
-            vector, info = _iterate(A, y, tol, max_steps)
+            vector, info = _iterate(A, y, tol, max_iter)
         if gradient == "truncated":
-            for _ in range(grad_steps):
-                vector = normalise(_times(A, vector), "l2")
+            for _ in range(grad_iter):
+                vector = normalize(_times(A, vector), "l2")
         else:
-            vector = _ReverseSum.apply(A, vector, tol, max_steps)
+            vector = _ReverseSum.apply(A, vector, tol, max_iter)
     eigenvalue = (vector * _times(A, vector)).sum(-1) * scale
     if norm == "sum":
-        vector = normalise(vector, norm)
+        vector = normalize(vector, norm)
     batch = graphs.shape[:-1]
-    return PowerResult(
+    return PowerIterationResult(
         vector.to(graphs.dtype).reshape(graphs.shape),
         eigenvalue.to(graphs.dtype).reshape(batch),
         SolverInfo(*(value.reshape(batch) for value in info)),
@@ -121,16 +121,16 @@ def _to_order_one(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_settings(
-    tol: float | None, max_steps: int, gradient: str, grad_steps: int
+    tol: float | None, max_iter: int, gradient: str, grad_iter: int
 ) -> None:
     """Refuse settings that the power method does not take."""
     if gradient not in get_args(Gradient):
         options = ", ".join(f'"{name}"' for name in get_args(Gradient))
         raise ValueError(f"gradient must be one of {options}, but came as {gradient!r}")
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, but came as {max_steps}")
-    if grad_steps < 1:
-        raise ValueError(f"grad_steps must be at least 1, but came as {grad_steps}")
+    if max_iter < 1:
+        raise ValueError(f"max_iter must be at least 1, but came as {max_iter}")
+    if grad_iter < 1:
+        raise ValueError(f"grad_iter must be at least 1, but came as {grad_iter}")
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol must not be negative, but came as {tol}")
 
@@ -160,14 +160,14 @@ def _times(A: Tensor, vector: Tensor) -> Tensor:
 
 
 def _iterate(
-    A: Float[Tensor, "b n n"], y: Float[Tensor, "b n"], tol: float, max_steps: int
+    A: Float[Tensor, "b n n"], y: Float[Tensor, "b n"], tol: float, max_iter: int
 ) -> tuple[Tensor, SolverInfo]:
     """Run Algorithm 1 on each text until its rule is met."""
 
     def step(given: list[Tensor], state: list[Tensor]) -> tuple[list[Tensor], Tensor]:
         (A,) = given
         _, y, _ = state
-        alpha = normalise(y, "l2")
+        alpha = normalize(y, "l2")
         y = _times(A, alpha)
         theta = (alpha * y).sum(-1)
         error = torch.linalg.vector_norm(y - theta.unsqueeze(-1) * alpha, dim=-1)
@@ -176,7 +176,7 @@ def _iterate(
         return [alpha, y, residual], error <= tol * size
 
     state = [torch.zeros_like(y), y, A.new_zeros(len(A))]
-    (alpha, _, residual), steps, converged = _until_done(step, [A], state, max_steps)
+    (alpha, _, residual), steps, converged = _until_done(step, [A], state, max_iter)
     lost = ~residual.detach().isfinite()
     alpha = alpha.masked_fill(lost.unsqueeze(-1), torch.nan)
     return alpha, SolverInfo(steps, residual.detach(), converged)
@@ -195,18 +195,18 @@ class _ReverseSum(Function):
     """
 
     @staticmethod
-    def forward(A: Tensor, alpha: Tensor, tol: float, max_steps: int) -> Tensor:
+    def forward(A: Tensor, alpha: Tensor, tol: float, max_iter: int) -> Tensor:
         return alpha.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, _, ctx.tol, ctx.max_steps = inputs
+        A, _, ctx.tol, ctx.max_iter = inputs
         ctx.save_for_backward(A, output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         A, alpha = ctx.saved_tensors
-        slope = _ReverseGradient.apply(A, alpha, grad, ctx.tol, ctx.max_steps)
+        slope = _ReverseGradient.apply(A, alpha, grad, ctx.tol, ctx.max_iter)
         return slope, None, None, None
 
 
@@ -215,7 +215,7 @@ class _ReverseGradient(Function):
 
     @staticmethod
     def forward(
-        A: Tensor, alpha: Tensor, grad: Tensor, tol: float, max_steps: int
+        A: Tensor, alpha: Tensor, grad: Tensor, tol: float, max_iter: int
     ) -> Tensor:
         eigenvalue = (alpha * _times(A, alpha)).sum(-1, keepdim=True)
         eigenvalue = torch.where(eigenvalue == 0, 1, eigenvalue)  # a text with no words
@@ -231,7 +231,7 @@ class _ReverseGradient(Function):
             return [term, w], size <= tol * torch.linalg.vector_norm(w, dim=-1)
 
         given, state = [A, alpha, eigenvalue], [grad, grad]
-        (_, w), _, _ = _until_done(add_term, given, state, max_steps)
+        (_, w), _, _ = _until_done(add_term, given, state, max_iter)
         w = _across(alpha, w) / eigenvalue
         return w.unsqueeze(-1) * alpha.unsqueeze(-2)
 
@@ -242,7 +242,7 @@ class _ReverseGradient(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
         raise RuntimeError(
-            'power_method(gradient="reverse") can be differentiated once, not twice. '
+            'power_iteration(gradient="reverse") can be differentiated once, not twice. '
             'For second derivatives use gradient="unrolled".'
         )
 
@@ -256,7 +256,7 @@ Step = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], Tensor]]
 
 
 def _until_done(
-    step: Step, given: list[Tensor], state: list[Tensor], max_steps: int
+    step: Step, given: list[Tensor], state: list[Tensor], max_iter: int
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Repeat a step on each text (first axis) until it says that the text is done.
 
@@ -273,7 +273,7 @@ def _until_done(
     at_work = torch.arange(texts, device=given[0].device)
     running = torch.ones_like(converged)
     final = state
-    for _ in range(max_steps):
+    for _ in range(max_iter):
         new, done = step(given, state)
         state = [
             torch.where(running.view(-1, *[1] * (now.ndim - 1)), now, before)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
-from perron.errors import BadRows, DataError, SettingsError
+from perron.errors import DataError, InvalidRows, SettingsError
 from perron.files import digest
 from perron.text.cache import facts_of, key_of, stored
 from perron.text.formats import (
@@ -34,7 +34,7 @@ from perron.text.vocabulary import dataset_counts
 
 # The settings that change which rows a file gives, besides the format's own.
 _MATTER = {"format", "text", "text_pair", "label", "encoding"}
-_MATTER |= {"skip_bad", "drop_labels"}
+_MATTER |= {"skip_invalid", "drop_labels"}
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def read_source(
 ) -> SourceRows:
     """Return the usable rows of one file, with their labels by name."""
     format = format_named(settings.format)
-    bad = BadRows(settings.skip_bad)
+    bad = InvalidRows(settings.skip_invalid)
     options = {
         key: getattr(settings, key)
         for key in format.options
@@ -127,7 +127,9 @@ def labels_of(settings: DataSettings, train: SourceRows) -> tuple[str, ...]:
         return tuple(sorted(found))
 
 
-def numbered(source: SourceRows, labels: Sequence[str], skip_bad: bool) -> SourceRows:
+def numbered(
+    source: SourceRows, labels: Sequence[str], skip_invalid: bool
+) -> SourceRows:
     """Put each label's index in the place of its name; the texts stay on disk.
 
     Raises:
@@ -137,7 +139,7 @@ def numbered(source: SourceRows, labels: Sequence[str], skip_bad: bool) -> Sourc
     index = pc.index_in(rows.data.column("label"), value_set=pa.array(list(labels)))
     numbers = index.fill_null(-1).to_numpy().astype(np.int64)
     known = numbers >= 0
-    bad = BadRows(skip_bad)
+    bad = InvalidRows(skip_invalid)
     for row in rows.select(np.flatnonzero(~known)):
         problem = f"unknown label {row['label']!r}; known are: {', '.join(labels)}"
         bad.report(source.place, row["line"], problem)
@@ -192,7 +194,7 @@ def load_data(settings: DataSettings, root: Path | None = None) -> Splits:
     """
     named = read_source(settings, settings.train, root, training=True)
     labels = labels_of(settings, named)
-    train = numbered(named, labels, settings.skip_bad)
+    train = numbered(named, labels, settings.skip_invalid)
     dev, test = (
         None if name is None else _numbered_source(settings, name, labels, root)
         for name in (settings.dev, settings.test)
@@ -242,7 +244,7 @@ def read_texts(
     path: str | Path,
     format: str | None = None,
     columns: Columns = TEXT_ALONE,
-    bad: BadRows | None = None,
+    bad: InvalidRows | None = None,
     encoding: str = "utf-8",
     keep_columns: bool = False,
 ) -> Iterator[Row]:
@@ -260,7 +262,7 @@ def read_texts(
     chosen = format_named(format or format_of(path))
     file = DataFile(
         str(path),
-        bad or BadRows(),
+        bad or InvalidRows(),
         columns,
         check_encoding(encoding),
         keep_columns=keep_columns,
@@ -282,7 +284,7 @@ def _numbered_source(
     settings: DataSettings, name: str, labels: Sequence[str], root: Path | None
 ) -> SourceRows:
     source = read_source(settings, name, root)
-    return numbered(source, labels, settings.skip_bad)
+    return numbered(source, labels, settings.skip_invalid)
 
 
 def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
@@ -291,12 +293,12 @@ def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
     They are the first of an order that does not know how many that is, so that fewer
     rows are some of more rows.
     """
-    count = settings.train_rows
+    count = settings.max_train_rows
     if count is None:
         return train
     if count > len(train):
         raise SettingsError(
-            f"data.train_rows = {count}: there are {len(train)} rows to train on; ask "
+            f"data.max_train_rows = {count}: there are {len(train)} rows to train on; ask "
             "for as many or fewer"
         )
     return train.select(sorted(shuffled(len(train), settings.split_seed)[:count]))

@@ -13,7 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perron.errors import SettingsError
 from perron.text.cache import key_of, stored
-from perron.text.tokenizers import Case, Marks, SubwordTokenizer, TextTokenizer, Word
+from perron.text.tokenizers import (
+    Case,
+    SpecialTokens,
+    SubwordTokenizer,
+    TextTokenizer,
+    Word,
+)
 
 Span = tuple[int, int]
 
@@ -142,7 +148,7 @@ class FoundWords(NamedTuple):
     """
 
     words: list[Word]
-    cut: bool
+    truncated: bool
 
 
 class Found(NamedTuple):
@@ -152,11 +158,11 @@ class Found(NamedTuple):
     """
 
     parts: list[FoundWords]
-    cut: bool = False
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
-class WordIds:
+class TextProcessor:
     """Turns texts, pairs or documents into ids, cut to the length that the model has.
 
     Attributes:
@@ -164,20 +170,24 @@ class WordIds:
         kind: of the model.
         max_words: of a text, or of a sentence of a document.
         max_sentences: of a document.
-        tokenised: words are parted by blanks already.
-        sentence_mark: stands between sentences; without one they are found by rules.
+        pretokenized: words are parted by blanks already.
+        sentence_separator: stands between sentences; without one they are found by rules.
     """
 
     tokenizer: TextTokenizer
     kind: Kind
     max_words: int
     max_sentences: int
-    tokenised: bool = False
-    sentence_mark: str | None = None
+    pretokenized: bool = False
+    sentence_separator: str | None = None
 
-    def reading(self, tokenised: bool, sentence_mark: str | None) -> "WordIds":
+    def reading(
+        self, pretokenized: bool, sentence_separator: str | None
+    ) -> "TextProcessor":
         """Return the same for texts that come in another form."""
-        return replace(self, tokenised=tokenised, sentence_mark=sentence_mark)
+        return replace(
+            self, pretokenized=pretokenized, sentence_separator=sentence_separator
+        )
 
     def rows(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None
@@ -197,7 +207,7 @@ class WordIds:
         if self.kind != "document":
             texts = [text] if pair is None else [text, pair]
             return Found([self._located(part, 0) for part in texts])
-        (spans,) = split_sentences([text], self.sentence_mark)
+        (spans,) = split_sentences([text], self.sentence_separator)
         sentences = [
             self._located(text[start:end], start)
             for start, end in spans[: self.max_sentences]
@@ -206,7 +216,7 @@ class WordIds:
         return Found(seen, len(spans) > self.max_sentences)
 
     def _located(self, text: str, offset: int) -> FoundWords:
-        found = self.tokenizer.find_words(text, self.tokenised)
+        found = self.tokenizer.find_words(text, self.pretokenized)
         words = [
             word._replace(start=word.start + offset, end=word.end + offset)
             for word in self._cut(found)
@@ -214,7 +224,7 @@ class WordIds:
         return FoundWords(words, len(found) > self.max_words)
 
     def _sequences(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self.tokenizer.encode(texts, self.tokenised)
+        encoded = self.tokenizer.encode(texts, self.pretokenized)
         return [self._cut(ids) for ids in encoded]
 
     def _cut(self, found: list[_Piece]) -> list[_Piece]:
@@ -228,14 +238,14 @@ class WordIds:
         return len(found) > len(self._around.before + self._around.after)
 
     @cached_property
-    def _around(self) -> Marks:
+    def _around(self) -> SpecialTokens:
         """The marks that the tokenizer gives with each text."""
         if isinstance(self.tokenizer, SubwordTokenizer):
             return self.tokenizer.around
-        return Marks((), ())
+        return SpecialTokens((), ())
 
     def _documents(self, texts: Sequence[str]) -> list[dict[str, list[int]]]:
-        spans = split_sentences(texts, self.sentence_mark)
+        spans = split_sentences(texts, self.sentence_separator)
         sentences = [
             text[start:end]
             for text, inside in zip(texts, spans, strict=True)
@@ -266,8 +276,8 @@ class WordIds:
             "kind": self.kind,
             "max_words": self.max_words,
             "max_sentences": self.max_sentences,
-            "tokenised": self.tokenised,
-            "sentence_mark": self.sentence_mark,
+            "pretokenized": self.pretokenized,
+            "sentence_separator": self.sentence_separator,
         }
         return stored(self._encoded(dataset), schema, key_of(facts))
 

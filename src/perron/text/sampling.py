@@ -95,7 +95,7 @@ def _class_counts(sizes: Rows, fraction: float, room: Rows) -> list[int]:
 
 
 # Batches are cut from pools of this many, sorted by length: enough for little padding,
-# few enough for neighbours to change from one epoch to the next.
+# few enough for neighbors to change from one epoch to the next.
 POOL = 20
 
 
@@ -123,7 +123,7 @@ class Examples:
         """Wrap a dataset.
 
         Args:
-            dataset: Encoded texts and labels; see `WordIds.encode_dataset`.
+            dataset: Encoded texts and labels; see `TextProcessor.encode_dataset`.
             weights: Weight of each text. Defaults to the same weight for all.
         """
         self.weights = None if weights is None else weights.astype(np.float32)
@@ -152,7 +152,7 @@ class Examples:
 
 
 def inputs_of(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-    """Return the model's arguments for rows of `WordIds.rows`."""
+    """Return the model's arguments for rows of `TextProcessor.rows`."""
     types = pa.schema({name: pa.list_(pa.int32()) for name in rows[0]})
     return _inputs(pa.Table.from_pylist(rows, schema=types))
 
@@ -194,8 +194,8 @@ def epoch_batches(
     Texts of like length share a batch. The order depends on the seed and the epoch, and
     on nothing else.
     """
-    chance = np.random.default_rng([seed, epoch])
-    order = chance.permutation(len(sizes))
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(sizes))
     batches = []
     for begin in range(0, len(order), POOL * batch_size):
         pool = order[begin : begin + POOL * batch_size]
@@ -203,7 +203,7 @@ def epoch_batches(
         # The short batch is the first: texts of like length, not the odd ones out.
         cuts = np.arange(len(pool) % batch_size, len(pool), batch_size)
         batches += [part for part in np.split(pool, cuts) if len(part)]
-    return [batches[place] for place in chance.permutation(len(batches))]
+    return [batches[place] for place in rng.permutation(len(batches))]
 
 
 def batches_in_order(sizes: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:

@@ -83,7 +83,7 @@ class DataSettings(BaseModel):
         description="Split the rows of each class by themselves, so that every class "
         "with three rows or more is in each part.",
     )
-    train_rows: int | None = Field(
+    max_train_rows: int | None = Field(
         default=None,
         ge=1,
         description="Number of rows to train on (with phrases, of phrases), drawn at "
@@ -100,16 +100,16 @@ class DataSettings(BaseModel):
         description="For sst: train on every phrase of the trees; dev and test are "
         "always whole sentences.",
     )
-    tokenised: bool = Field(
+    pretokenized: bool = Field(
         default=False,
         description="Whether words are already separated by spaces, as in sst, stars "
         "and rotten-tomatoes.",
     )
-    sentence_mark: str | None = Field(
+    sentence_separator: str | None = Field(
         default=None,
         description="Separator of sentences; for stars, <sssss>. Defaults to rules.",
     )
-    skip_bad: bool = Field(
+    skip_invalid: bool = Field(
         default=False, description="Leave out rows that cannot be used, and count them."
     )
     drop_labels: tuple[str, ...] = Field(

@@ -14,7 +14,7 @@ from perron.errors import DataError
 UNKNOWN = "[UNK]"
 Case = Literal["keep", "lower"]
 
-AT_BLANKS = r"\S[^ \t\r\n]*"  # a word of tokenised text
+AT_BLANKS = r"\S[^ \t\r\n]*"  # a word of pretokenized text
 
 # Marks of the Penn Treebank and of web pages, as they are in plain text.
 _PLAIN = [
@@ -82,11 +82,13 @@ class TextTokenizer(ABC):
         return sorted(rows, key=rows.__getitem__)
 
     @abstractmethod
-    def encode(self, texts: Sequence[str], tokenised: bool = False) -> list[list[int]]:
+    def encode(
+        self, texts: Sequence[str], pretokenized: bool = False
+    ) -> list[list[int]]:
         """Return the ids of each text's words, or of their pieces."""
 
     @abstractmethod
-    def find_words(self, text: str, tokenised: bool = False) -> list[Word]:
+    def find_words(self, text: str, pretokenized: bool = False) -> list[Word]:
         """Return the words of a text, or their pieces, with their places."""
 
     def to_json(self) -> str:
@@ -97,15 +99,15 @@ class TextTokenizer(ABC):
 class WordTokenizer(TextTokenizer):
     """Splits texts into words and numbers them; id 0 is any unknown word.
 
-    Raw text is split as the Penn Treebank does; text that is already tokenised is
+    Raw text is split as the Penn Treebank does; text that is already pretokenized is
     split at blanks and nowhere else. In both, marks such as ``-LRB-`` become what they
     stand for.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._raw = tokenizer
-        self._tokenised = Tokenizer.from_str(tokenizer.to_str())
-        self._tokenised.pre_tokenizer = at_blanks()
+        self._tokenized = Tokenizer.from_str(tokenizer.to_str())
+        self._tokenized.pre_tokenizer = at_blanks()
 
     @classmethod
     def of_words(cls, words: Sequence[str], case: Case) -> "WordTokenizer":
@@ -114,15 +116,17 @@ class WordTokenizer(TextTokenizer):
             raise ValueError(f"a vocabulary begins with {UNKNOWN!r}")
         return cls(untrained({word: row for row, word in enumerate(words)}, case))
 
-    def encode(self, texts: Sequence[str], tokenised: bool = False) -> list[list[int]]:
+    def encode(
+        self, texts: Sequence[str], pretokenized: bool = False
+    ) -> list[list[int]]:
         """Return the ids of each text's words."""
-        tokenizer = self._tokenised if tokenised else self._raw
+        tokenizer = self._tokenized if pretokenized else self._raw
         encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
-    def find_words(self, text: str, tokenised: bool = False) -> list[Word]:
+    def find_words(self, text: str, pretokenized: bool = False) -> list[Word]:
         """Return the words of a text as they stand in it, with their places."""
-        tokenizer = self._tokenised if tokenised else self._raw
+        tokenizer = self._tokenized if pretokenized else self._raw
         encoding = tokenizer.encode(text, add_special_tokens=False)
         # To `tokenizers`, a long mark stands at its last character and an accented
         # letter without the accent that follows it.
@@ -163,7 +167,7 @@ def plain_marks() -> list[normalizers.Normalizer]:
 
 
 def at_blanks() -> pre_tokenizers.PreTokenizer:
-    """Split tokenised text; a no-break space is part of a word, as in SST's "8 1/2"."""
+    """Split pretokenized text; a no-break space is part of a word, as in SST's "8 1/2"."""
     return pre_tokenizers.Split(Regex(AT_BLANKS), behavior="removed", invert=True)
 
 
@@ -181,10 +185,10 @@ def untrained(vocabulary: dict[str, int], case: Case) -> Tokenizer:
     return tokenizer
 
 
-_TOKENISED_WORD = re.compile(AT_BLANKS)
+_TOKENIZED_WORD = re.compile(AT_BLANKS)
 
 
-class Marks(NamedTuple):
+class SpecialTokens(NamedTuple):
     """Ids that a model wants around each text, such as ``[CLS]`` and ``[SEP]``."""
 
     before: tuple[int, ...]
@@ -194,8 +198,8 @@ class Marks(NamedTuple):
 class SubwordTokenizer(TextTokenizer):
     """Splits texts as a pretrained model wants it, and knows which pieces are a word.
 
-    Unless ``marked``, ids are those of the text alone, and the marks around it are the
-    encoder's business. In tokenised text every word is what stands between blanks, and
+    Unless ``keep_special_tokens``, ids are those of the text alone, and the marks around it are the
+    encoder's business. In pretokenized text every word is what stands between blanks, and
     marks of treebanks such as ``-LRB-`` become what they stand for, as pretraining
     never saw them.
 
@@ -203,35 +207,37 @@ class SubwordTokenizer(TextTokenizer):
         around: the marks that are among the ids of each text, as words of it.
     """
 
-    def __init__(self, tokenizer: Tokenizer, marked: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, keep_special_tokens: bool = False) -> None:
         """Take over a tokenizer.
 
         Args:
             tokenizer: of the model; it is left as it is.
-            marked: give the marks around each text as words of it.
+            keep_special_tokens: give the marks around each text as words of it.
         """
         # A copy, with no cut and no padding: a model's own settings may have both.
         self._raw = Tokenizer.from_str(tokenizer.to_str())
         self._raw.no_truncation()
         self._raw.no_padding()
-        self._tokenised = Tokenizer.from_str(self._raw.to_str())
-        own = self._tokenised.normalizer
+        self._tokenized = Tokenizer.from_str(self._raw.to_str())
+        own = self._tokenized.normalizer
         steps = [*plain_marks(), *([] if own is None else [own])]
-        self._tokenised.normalizer = normalizers.Sequence(steps)
-        self.around = self.marks if marked else Marks((), ())
+        self._tokenized.normalizer = normalizers.Sequence(steps)
+        self.around = (
+            self.special_tokens if keep_special_tokens else SpecialTokens((), ())
+        )
 
     @classmethod
     def from_json(
         cls,
         content: bytes,
         where: str | Path = "tokenizer.json",
-        marked: bool = False,
+        keep_special_tokens: bool = False,
     ) -> "SubwordTokenizer":
         """Read the content of a tokenizer.json; errors name the file ``where``.
 
-        The file does not say whether texts are ``marked``.
+        The file does not say whether texts are ``keep_special_tokens``.
         """
-        return cls(read_tokenizer(content, where), marked)
+        return cls(read_tokenizer(content, where), keep_special_tokens)
 
     @property
     def words(self) -> list[str]:
@@ -240,7 +246,7 @@ class SubwordTokenizer(TextTokenizer):
         return sorted(rows, key=rows.__getitem__)
 
     @property
-    def marks(self) -> Marks:
+    def special_tokens(self) -> SpecialTokens:
         """What the model wants around each text."""
         plain = self._raw.encode("a", add_special_tokens=False).ids
         marked = self._raw.encode("a", add_special_tokens=True).ids
@@ -249,13 +255,15 @@ class SubwordTokenizer(TextTokenizer):
             for place in range(len(marked))
             if marked[place : place + len(plain)] == plain
         )
-        return Marks(tuple(marked[:begin]), tuple(marked[begin + len(plain) :]))
+        return SpecialTokens(tuple(marked[:begin]), tuple(marked[begin + len(plain) :]))
 
-    def encode(self, texts: Sequence[str], tokenised: bool = False) -> list[list[int]]:
+    def encode(
+        self, texts: Sequence[str], pretokenized: bool = False
+    ) -> list[list[int]]:
         """Return the ids of each text's subwords, with the marks around them."""
-        if tokenised:
-            split = [_TOKENISED_WORD.findall(text) for text in texts]
-            encoded = self._tokenised.encode_batch_fast(
+        if pretokenized:
+            split = [_TOKENIZED_WORD.findall(text) for text in texts]
+            encoded = self._tokenized.encode_batch_fast(
                 split, is_pretokenized=True, add_special_tokens=False
             )
         else:
@@ -263,12 +271,12 @@ class SubwordTokenizer(TextTokenizer):
         before, after = self.around
         return [[*before, *encoding.ids, *after] for encoding in encoded]
 
-    def find_words(self, text: str, tokenised: bool = False) -> list[Word]:
+    def find_words(self, text: str, pretokenized: bool = False) -> list[Word]:
         """Return the subwords of a text; those of one word follow one another.
 
         A mark stands where the text begins or ends, and takes up no room there.
         """
-        found = self._find_tokenised(text) if tokenised else self._find_raw(text)
+        found = self._find_tokenized(text) if pretokenized else self._find_raw(text)
         begin, end = (found[0].start, found[-1].end) if found else (0, 0)
         before, after = self.around
         return [
@@ -294,9 +302,9 @@ class SubwordTokenizer(TextTokenizer):
             before = word
         return found
 
-    def _find_tokenised(self, text: str) -> list[Word]:
-        spans = [match.span() for match in _TOKENISED_WORD.finditer(text)]
-        encoding = self._tokenised.encode(
+    def _find_tokenized(self, text: str) -> list[Word]:
+        spans = [match.span() for match in _TOKENIZED_WORD.finditer(text)]
+        encoding = self._tokenized.encode(
             [text[start:end] for start, end in spans],
             is_pretokenized=True,
             add_special_tokens=False,

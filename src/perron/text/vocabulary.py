@@ -28,14 +28,14 @@ _BATCH = 1000
 
 
 def count_words(
-    batches: Iterable[Sequence[str]], case: Case, tokenised: bool = False
+    batches: Iterable[Sequence[str]], case: Case, pretokenized: bool = False
 ) -> dict[str, int]:
     """Count the words of texts, most frequent first, then by the alphabet.
 
     Goes through the batches twice, so they must be there a second time: once to find
     the words and once to count them, both inside `tokenizers`, on all cores.
     """
-    tokenizer = _tokenizer(case, tokenised)
+    tokenizer = _tokenizer(case, pretokenized)
     trainer = WordLevelTrainer(vocab_size=2**31 - 1, show_progress=False)
     tokenizer.train_from_iterator(map(list, batches), trainer)
     counts: Counter[int] = Counter()
@@ -51,34 +51,34 @@ def dataset_counts(
 ) -> dict[str, int]:
     """Count the words of a dataset, both texts of a pair; counted once, then kept."""
     columns = [name for name in ("text", "pair") if name in dataset.column_names]
-    texts = _Texts(dataset, columns, settings.sentence_mark)
+    texts = _Texts(dataset, columns, settings.sentence_separator)
     facts = {
         "counts of": dataset._fingerprint,
-        "by": _tokenizer(case, settings.tokenised).to_str(),
-        "sentence_mark": settings.sentence_mark,
+        "by": _tokenizer(case, settings.pretokenized).to_str(),
+        "sentence_separator": settings.sentence_separator,
     }
     schema = pa.schema({"word": pa.string(), "count": pa.int64()})
-    rows = _counted(texts, case, settings.tokenised)
+    rows = _counted(texts, case, settings.pretokenized)
     kept = stored(rows, schema, key_of(facts)).to_dict()
     return dict(zip(kept["word"], kept["count"], strict=True))
 
 
 def _counted(
-    texts: Iterable[Sequence[str]], case: Case, tokenised: bool
+    texts: Iterable[Sequence[str]], case: Case, pretokenized: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the counts as rows; nothing is counted before the first is drawn."""
-    for word, count in count_words(texts, case, tokenised).items():
+    for word, count in count_words(texts, case, pretokenized).items():
         yield {"word": word, "count": count}
 
 
-def _tokenizer(case: Case, tokenised: bool) -> Tokenizer:
+def _tokenizer(case: Case, pretokenized: bool) -> Tokenizer:
     tokenizer = untrained({UNKNOWN: 0}, case)
-    if tokenised:
+    if pretokenized:
         tokenizer.pre_tokenizer = at_blanks()
     return tokenizer
 
 
-def choose_vocabulary(
+def select_words(
     counts: Mapping[str, int], min_count: int, others: Iterable[str] = ()
 ) -> list[str]:
     """Return `UNKNOWN`, the words seen often enough, and the others, each once."""
@@ -106,7 +106,7 @@ VectorProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Lexicon:
+class Vocabulary:
     """A vocabulary and where the vectors of its words come from.
 
     Attributes:
@@ -147,29 +147,29 @@ class Lexicon:
         return {name: table.skipped for name, table in self.sources.items()}
 
 
-def choose_lexicon(
+def build_vocabulary(
     counts: Mapping[str, int],
     text: TextSettings,
     sources: Sequence[str] = (),
-    skip_bad: bool = False,
+    skip_invalid: bool = False,
     progress: VectorProgress | None = None,
-) -> Lexicon:
+) -> Vocabulary:
     """Choose the words of texts, and read vectors for them.
 
     Args:
         counts: how often each word is in the texts.
         text: which words count, and how many of the vectors' own join them.
         sources: names of word vectors.
-        skip_bad: leave out rows of them that cannot be read.
+        skip_invalid: leave out rows of them that cannot be read.
         progress: told about the reading.
     """
-    wanted = wanted_words(choose_vocabulary(counts, text.min_count)) - {UNKNOWN}
+    wanted = wanted_words(select_words(counts, text.min_count)) - {UNKNOWN}
     tables = {
         name: read_vectors(
             name,
             wanted,
             first=text.vector_words,
-            skip_bad=skip_bad,
+            skip_invalid=skip_invalid,
             progress=None if progress is None else _about(progress, name),
         )
         for name in sources
@@ -179,10 +179,10 @@ def choose_lexicon(
     ]
     if text.case == "lower":  # as far as texts can have them
         others = [word for word in others if word == word.lower()]
-    words = choose_vocabulary(counts, text.min_count, others)
+    words = select_words(counts, text.min_count, others)
     known = {word: counts[word] for word in words if word in counts}
     tokenizer = WordTokenizer.of_words(words, text.case)
-    return Lexicon(words, tables, known, tokenizer)
+    return Vocabulary(words, tables, known, tokenizer)
 
 
 def _about(progress: VectorProgress, name: str) -> Callable[[int, int], None]:

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 
 from perron.errors import SettingsError
-from perron.files import write_whole
+from perron.files import atomic_write
 from perron.migrations import migrate, stamp
 from perron.training.metrics import metric_title
 
@@ -41,7 +41,7 @@ class Callback:
     def on_evaluate(self, loop: "Loop", record: dict[str, Any]) -> None:
         """Called after an epoch, while the model has the weights that were evaluated.
 
-        With ``training.average`` these are averages. ``record`` is as for
+        With ``training.ema_decay`` these are averages. ``record`` is as for
         `on_epoch_end`.
         """
 
@@ -164,7 +164,7 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> None:
         axis.legend(frameon=False)
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    write_whole(path, picture.getvalue())
+    atomic_write(path, picture.getvalue())
 
 
 def check_trackers(names: Sequence[str]) -> None:

@@ -15,7 +15,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from perron.errors import DataError, PerronError
-from perron.files import write_whole
+from perron.files import atomic_write
+from perron.migration_steps import tensor_name
 from perron.migrations import migrate, stamp
 from perron.models.config import CARD, CONFIG, WEIGHTS, model_files
 from perron.training.callbacks import Callback, MetricsFile
@@ -36,7 +37,7 @@ class Checkpoint:
         rng: State of the random number generators of each process.
         metrics_bytes: Length of metrics.jsonl.
         fingerprint: Hash of data and vocabulary.
-        average: Averaged weights by name; empty without ``training.average``.
+        average: Averaged weights by name; empty without ``training.ema_decay``.
     """
 
     state: dict[str, Any]
@@ -51,9 +52,9 @@ class Checkpoint:
         """Write the checkpoint atomically; the one before stays until then."""
         parts = {
             "model": self.model,
-            "optimiser": self.optimizer,
+            "optimizer": self.optimizer,
             "average": self.average,
-            "chance": {str(rank): state for rank, state in enumerate(self.rng)},
+            "rng": {str(rank): state for rank, state in enumerate(self.rng)},
         }
         tensors = {
             f"{part}.{name}": value.detach().cpu().contiguous()
@@ -66,7 +67,7 @@ class Checkpoint:
             "fingerprint": self.fingerprint,
         }
         header = {"perron": json.dumps(stamp("checkpoint", facts))}
-        write_whole(folder / CHECKPOINT, save(tensors, metadata=header))
+        atomic_write(folder / CHECKPOINT, save(tensors, metadata=header))
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
@@ -74,23 +75,23 @@ class Checkpoint:
         path = folder / CHECKPOINT
         parts: dict[str, dict[str, Tensor]] = {
             "model": {},
-            "optimiser": {},
+            "optimizer": {},
             "average": {},
-            "chance": {},
+            "rng": {},
         }
         try:
             with safe_open(path, "pt") as file:
                 facts = json.loads(file.metadata()["perron"])
                 for name in file.keys():  # noqa: SIM118, safe_open is no mapping
-                    part, _, rest = name.partition(".")
+                    part, _, rest = tensor_name(name).partition(".")
                     parts[part][rest] = file.get_tensor(name)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"is not a checkpoint ({error})", path) from error
-        states = parts["chance"]
+        states = parts["rng"]
         try:
             return cls(
                 model=parts["model"],
-                optimizer=parts["optimiser"],
+                optimizer=parts["optimizer"],
                 average=parts["average"],
                 rng=[states[str(rank)] for rank in range(len(states))],
                 **migrate("checkpoint", facts, path),
@@ -164,7 +165,7 @@ class BestModel(Callback):
     def on_evaluate(self, loop: Loop, record: dict[str, Any]) -> None:
         if record["is_best"]:
             weights = model_files(loop.model.config, loop.model.state_dict())[WEIGHTS]
-            write_whole(_staged(self._folder, record["epoch"]), weights)
+            atomic_write(_staged(self._folder, record["epoch"]), weights)
 
     def publish(self, epoch: int) -> None:
         """Make the model of an epoch that `on_evaluate` wrote the one in the folder.
@@ -174,10 +175,10 @@ class BestModel(Callback):
         staged, config = _staged(self._folder, epoch), self._folder / CONFIG
         if staged.exists():
             self._prepare()
-            write_whole(self._folder / CARD, self._card(epoch).encode())
+            atomic_write(self._folder / CARD, self._card(epoch).encode())
             staged.replace(self._folder / WEIGHTS)
         if not config.exists():
-            write_whole(config, self._files[CONFIG])
+            atomic_write(config, self._files[CONFIG])
         remove_staged(self._folder)
 
     def _prepare(self) -> None:
@@ -190,7 +191,7 @@ class BestModel(Callback):
             config.unlink(missing_ok=True)  # until everything else is there
             for path, content in paths.items():
                 if path != config:
-                    write_whole(path, content)
+                    atomic_write(path, content)
         self._is_ours = True
 
 

@@ -23,8 +23,8 @@ from perron.training.callbacks import Callback
 from perron.training.metrics import evaluate
 from perron.training.recipe import TrainingSettings
 from perron.training.state import (
-    Stopped,
     StopRequest,
+    TrainingInterrupted,
     TrainState,
     WeightAverage,
     learning_rate,
@@ -152,10 +152,10 @@ class Loop:
         self.stopping = 0
         self._stop = stop or StopRequest()
         self.model = model.to(self.accelerator.device)
-        optimizer = make_optimiser(model, settings)
+        optimizer = make_optimizer(model, settings)
         self.average = None
-        if settings.average is not None:
-            self.average = WeightAverage(model, settings.average)
+        if settings.ema_decay is not None:
+            self.average = WeightAverage(model, settings.ema_decay)
         self._wrapped, self.optimizer = self.accelerator.prepare(model, optimizer)
         # Every process has a dropout of its own.
         torch.manual_seed(settings.seed + self.accelerator.process_index)
@@ -164,7 +164,7 @@ class Loop:
         """Train to the end.
 
         Raises:
-            Stopped: A stop was asked for.
+            TrainingInterrupted: A stop was asked for.
             DivergedError: The loss is not finite.
         """
         try:
@@ -173,7 +173,7 @@ class Loop:
                 self._train_epoch()
                 self._end_epoch()
             if self._stop.number:  # it came after the last batch
-                raise Stopped(self._stop.number)
+                raise TrainingInterrupted(self._stop.number)
         finally:
             self._call("on_train_end")
         return self.state
@@ -195,7 +195,7 @@ class Loop:
             state.count(loss, correct, len(rows), time.monotonic() - began)
             self._call("on_step")
             if self.stopping:
-                raise Stopped(self.stopping)
+                raise TrainingInterrupted(self.stopping)
 
     def _learn(self, rows: np.ndarray) -> tuple[float, float, int]:
         """Take one step; return the summed loss, correct answers, and a signal or 0.
@@ -205,7 +205,9 @@ class Loop:
         """
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         share = rows[rank::world]
-        parts = [p for p in np.array_split(share, self.settings.accumulate) if len(p)]
+        parts = [
+            p for p in np.array_split(share, self.settings.num_micro_batches) if len(p)
+        ]
         rate = learning_rate(self.state.step, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = group["rate"] * rate
@@ -217,7 +219,9 @@ class Loop:
             sums += self._add_gradient(parts[-1], 1.0, len(rows))
         else:  # a process without texts takes part with one of no weight
             sums += self._add_gradient(rows[:1], 0.0, len(rows))
-        self.accelerator.clip_grad_norm_(self._wrapped.parameters(), self.settings.clip)
+        self.accelerator.clip_grad_norm_(
+            self._wrapped.parameters(), self.settings.max_grad_norm
+        )
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.state.step + 1)
@@ -226,7 +230,7 @@ class Loop:
         if not math.isfinite(loss):
             raise DivergedError(
                 f"the loss became {loss} at step {self.state.step}. Lower "
-                "learning_rate (training.learning_rate) or training.clip."
+                "learning_rate (training.learning_rate) or training.max_grad_norm."
             )
         return loss, correct, stop
 
@@ -296,7 +300,7 @@ def _summed_loss(logits: Tensor, batch: Batch) -> Tensor:
     return (losses * batch.weights).sum()
 
 
-def make_optimiser(
+def make_optimizer(
     model: nn.Module, settings: TrainingSettings
 ) -> torch.optim.Optimizer:
     """Adam, with L2 on all weights but embeddings and biases.
@@ -311,7 +315,10 @@ def make_optimiser(
             continue
         is_held = parameter.ndim > 1 and not name.startswith("embedding.")
         is_encoder = name.startswith(("embedding.", "encoder."))
-        key = settings.l2 if is_held else 0.0, encoder_rate if is_encoder else 1.0
+        key = (
+            settings.weight_decay if is_held else 0.0,
+            encoder_rate if is_encoder else 1.0,
+        )
         sorted_out.setdefault(key, []).append(parameter)
     groups = [
         {"params": parameters, "weight_decay": decay, "rate": rate}

@@ -17,15 +17,15 @@ from perron.models import Classifier, ModelConfig, ModelSettings, build_model
 from perron.models.config import HuggingFaceSettings, PretrainedEncoderConfig, problems
 from perron.pipeline import Pipeline, pair_mismatch
 from perron.text.datasets import PARTS, Splits, load_data, load_split
-from perron.text.encoding import TextSettings, WordIds
+from perron.text.encoding import TextProcessor, TextSettings
 from perron.text.formats import formats
 from perron.text.sampling import Examples
 from perron.text.settings import DataSettings
-from perron.text.tokenizers import Marks, SubwordTokenizer
+from perron.text.tokenizers import SpecialTokens, SubwordTokenizer
 from perron.text.vectors import Coverage
 from perron.text.vocabulary import (
     VectorProgress,
-    choose_lexicon,
+    build_vocabulary,
     dataset_counts,
 )
 from perron.training.recipe import Recipe, read_settings
@@ -37,7 +37,7 @@ HASHED = 1000  # examples that are hashed together
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """Data and model of a run before training.
 
     Attributes:
@@ -46,7 +46,7 @@ class Prepared:
         train: Examples to learn from.
         dev: Examples that choose the best epoch.
         test: Examples for the end; None if there are none.
-        word_ids: Turned the texts into ids.
+        processor: Turned the texts into ids.
         model: Has the word vectors; otherwise its weights are random.
         coverage: Number of words that each source of word vectors has.
         skipped_vectors: Number of bad rows left out of each source.
@@ -57,7 +57,7 @@ class Prepared:
     train: Examples
     dev: Examples
     test: Examples | None
-    word_ids: WordIds
+    processor: TextProcessor
     model: Classifier
     coverage: dict[str, Coverage]
     skipped_vectors: dict[str, int]
@@ -65,14 +65,14 @@ class Prepared:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of ids, labels and vocabulary; a checkpoint belongs to one."""
-        names = [*self.word_ids.tokenizer.words, *self.splits.labels]
+        names = [*self.processor.tokenizer.words, *self.splits.labels]
         parts = [part for part in (self.train, self.dev, self.test) if part is not None]
         return digest(chain(["\n".join(names).encode()], *map(_content, parts)))
 
 
 def prepare(
     recipe: Recipe, root: Path | None = None, progress: VectorProgress | None = None
-) -> Prepared:
+) -> PreparedRun:
     """Read everything and build the model; the seed decides its random weights.
 
     Args:
@@ -89,22 +89,22 @@ def prepare(
         recipe.training.seed,
         count=lambda: dataset_counts(splits.train, recipe.text.case, data),
         vectors=recipe.vectors,
-        vector_spread=recipe.vector_spread,
-        skip_bad=data.skip_bad,
+        vector_std=recipe.vector_std,
+        skip_invalid=data.skip_invalid,
         progress=progress,
     )
-    word_ids = built.word_ids.reading(data.tokenised, data.sentence_mark)
+    processor = built.processor.reading(data.pretokenized, data.sentence_separator)
 
     def encoded(rows: Dataset) -> Examples:
-        return Examples(word_ids.encode_dataset(rows))
+        return Examples(processor.encode_dataset(rows))
 
-    return Prepared(
+    return PreparedRun(
         recipe.model_copy(update={"model": built.model.config.settings}),
         splits,
         encoded(splits.train),
         encoded(splits.dev),
         None if splits.test is None else encoded(splits.test),
-        word_ids,
+        processor,
         built.model,
         built.coverage,
         built.skipped_vectors,
@@ -117,13 +117,13 @@ class BuiltClassifier(NamedTuple):
     Attributes:
         model: Has the given word vectors, or the weights of a pretrained encoder;
             otherwise its weights are random.
-        word_ids: Turns texts into the ids that it reads.
+        processor: Turns texts into the ids that it reads.
         coverage: Number of words that each source of word vectors has.
         skipped_vectors: Number of bad rows left out of each source.
     """
 
     model: Classifier
-    word_ids: WordIds
+    processor: TextProcessor
     coverage: dict[str, Coverage]
     skipped_vectors: dict[str, int]
 
@@ -136,8 +136,8 @@ def build_classifier(
     *,
     count: Callable[[], Mapping[str, int]],
     vectors: Sequence[str] = (),
-    vector_spread: float | None = None,
-    skip_bad: bool = False,
+    vector_std: float | None = None,
+    skip_invalid: bool = False,
     progress: VectorProgress | None = None,
 ) -> BuiltClassifier:
     """Build a classifier for texts: vocabulary, word vectors or pretrained encoder.
@@ -151,27 +151,30 @@ def build_classifier(
         count: Returns how often each word occurs in the training texts. Is not called
             for a pretrained encoder, which has a vocabulary of its own.
         vectors: Sources of word vectors, which are concatenated.
-        vector_spread: Standard deviation that each source is scaled to.
-        skip_bad: Leave out rows of word vectors that cannot be read.
+        vector_std: Standard deviation that each source is scaled to.
+        skip_invalid: Leave out rows of word vectors that cannot be read.
         progress: Called while word vectors are read.
     """
     sizes = text.max_words, text.max_sentences
     if isinstance(settings.encoder, HuggingFaceSettings):
         tokenizer, config, source = _read_pretrained(settings.encoder, text.max_words)
-        width, vocabulary = source.vectors.shape[1], len(source.vectors)
-        model = _new_model(settings, labels, sizes, seed, vocabulary, width, config)
+        vocab_size, width = source.vectors.shape
+        model = _new_model(settings, labels, sizes, seed, vocab_size, width, config)
         encoder: Any = model.encoder
         model.embedding.set_vectors(source.vectors)
         encoder.take_over(source.model, config.before, config.after)
-        return BuiltClassifier(model, WordIds(tokenizer, settings.kind, *sizes), {}, {})
-    lexicon = choose_lexicon(count(), text, vectors, skip_bad, progress)
-    vocabulary = len(lexicon.words)
-    model = _new_model(settings, labels, sizes, seed, vocabulary, lexicon.width)
-    if lexicon.sources:
-        matrix = lexicon.matrix(seed, vector_spread)
+        processor = TextProcessor(tokenizer, settings.kind, *sizes)
+        return BuiltClassifier(model, processor, {}, {})
+    vocabulary = build_vocabulary(count(), text, vectors, skip_invalid, progress)
+    vocab_size = len(vocabulary.words)
+    model = _new_model(settings, labels, sizes, seed, vocab_size, vocabulary.width)
+    if vocabulary.sources:
+        matrix = vocabulary.matrix(seed, vector_std)
         model.embedding.set_vectors(torch.from_numpy(matrix))
-    word_ids = WordIds(lexicon.tokenizer, settings.kind, *sizes)
-    return BuiltClassifier(model, word_ids, lexicon.coverage(), lexicon.skipped())
+    processor = TextProcessor(vocabulary.tokenizer, settings.kind, *sizes)
+    return BuiltClassifier(
+        model, processor, vocabulary.coverage(), vocabulary.skipped()
+    )
 
 
 def _new_model(
@@ -179,7 +182,7 @@ def _new_model(
     labels: Sequence[str],
     sizes: tuple[int, int],
     seed: int,
-    vocabulary: int,
+    vocab_size: int,
     width: int | None,
     pretrained: PretrainedEncoderConfig | None = None,
 ) -> Classifier:
@@ -188,7 +191,7 @@ def _new_model(
     return build_model(
         ModelConfig(
             settings=settings if width is None else with_width(settings, width),
-            vocabulary=vocabulary,
+            vocab_size=vocab_size,
             labels=tuple(labels),
             max_words=sizes[0],
             max_sentences=sizes[1],
@@ -209,7 +212,7 @@ def _read_pretrained(
             f"{where} needs {error.name}. Install it with pip install 'perron[hf]'."
         ) from error
     source = read_pretrained(settings.model, where)
-    tokenizer = SubwordTokenizer(source.tokenizer, settings.marks)
+    tokenizer = SubwordTokenizer(source.tokenizer, settings.keep_special_tokens)
     words, vectors = len(tokenizer.words), len(source.vectors)
     # `transformers` makes up an empty tokenizer where files are missing. A model may
     # have some vectors more than its tokenizer has words, but not twice as many.
@@ -225,7 +228,11 @@ def _read_pretrained(
             f"{inside} special tokens around a text leave no room for words."
         )
     # The special tokens that the encoder itself puts around a text.
-    before, after = Marks((), ()) if settings.marks else tokenizer.marks
+    before, after = (
+        SpecialTokens((), ())
+        if settings.keep_special_tokens
+        else tokenizer.special_tokens
+    )
     most, added = source.max_tokens, len(before + after)
     if most is not None and max_words + added > most:
         raise SettingsError(
@@ -238,7 +245,7 @@ def _read_pretrained(
 
 def with_width(settings: ModelSettings, width: int) -> ModelSettings:
     """Return the settings of a model with the width that its word vectors have."""
-    embedding = settings.embedding.model_copy(update={"dim": width})
+    embedding = settings.embedding.model_copy(update={"embedding_dim": width})
     return settings.model_copy(update={"embedding": embedding})
 
 
@@ -284,7 +291,7 @@ def other_examples(
     except ValidationError as error:
         raise SettingsError(problems(error)[0]) from error
     is_pair = settings.text_pair is not None
-    if is_pair != (pipeline.word_ids.kind == "pair"):
+    if is_pair != (pipeline.processor.kind == "pair"):
         fix = "Leave out --text-pair." if is_pair else "Add --text-pair COLUMN."
         raise SettingsError(pair_mismatch(not is_pair, fix))
     is_file = formats[settings.format].location == "file"
@@ -294,5 +301,7 @@ def other_examples(
 
 
 def _examples(pipeline: Pipeline, rows: Any, settings: DataSettings) -> Examples:
-    word_ids = pipeline.word_ids.reading(settings.tokenised, settings.sentence_mark)
-    return Examples(word_ids.encode_dataset(rows))
+    processor = pipeline.processor.reading(
+        settings.pretokenized, settings.sentence_separator
+    )
+    return Examples(processor.encode_dataset(rows))

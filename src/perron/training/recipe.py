@@ -36,17 +36,18 @@ class TrainingSettings(Settings):
     learning_rate: Positive = 3e-4
     # Of embedding and encoder, which if pretrained want a smaller one; else the same.
     encoder_learning_rate: Positive | None = None
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.95  # every decay_steps, in a stair
-    decay_steps: Count = 500
-    learning_rate_floor: Annotated[float, Field(ge=0)] = 1e-5
-    l2: Annotated[float, Field(ge=0)] = 1e-6  # leaves out embeddings and biases
-    clip: Positive = 5.0  # norm of the gradient
+    # Staircase decay: the factor is applied every learning_rate_decay_steps steps.
+    learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
+    learning_rate_decay_steps: Count = 500
+    min_learning_rate: Annotated[float, Field(ge=0)] = 1e-5
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-6  # not for embeddings, biases
+    max_grad_norm: Positive = 5.0  # norm of the gradient
     batch_size: Count = 128
-    batch_size_low: Count = 16  # halved after an epoch without a new best, down to it
+    min_batch_size: Count = 16  # halved after an epoch without a new best, down to it
     # Dev, test and the saved model take a moving average of the weights over the steps;
     # this is what stays of it at each step, such as 0.999. See `WeightAverage`.
-    average: Annotated[float, Field(gt=0, lt=1)] | None = None
-    accumulate: Count = 1  # parts of a batch, one after the other: less memory
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    num_micro_batches: Count = 1  # parts of a batch, one after the other: less memory
     max_epochs: Count = 50
     patience: Count = 7  # epochs without a new best
     metric_for_best_model: str = "accuracy"  # on dev; of equals, the least log-loss
@@ -61,9 +62,9 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _bounds(self) -> "TrainingSettings":
-        if self.batch_size_low > self.batch_size:
+        if self.min_batch_size > self.batch_size:
             raise ValueError(
-                f"batch_size_low = {self.batch_size_low} is above batch_size = "
+                f"min_batch_size = {self.min_batch_size} is above batch_size = "
                 f"{self.batch_size}"
             )
         return self
@@ -77,7 +78,7 @@ class Recipe(Settings):
     vectors: tuple[str, ...] = ()  # sources of word vectors, put side by side
     # Standard deviation that each source's numbers are scaled to; some packages' are
     # several times as large as others', and would drown them.
-    vector_spread: Positive | None = None
+    vector_std: Positive | None = None
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
 
@@ -108,7 +109,7 @@ class Recipe(Settings):
 
     @property
     def width_is_found(self) -> bool:
-        """Whether ``model.embedding.dim`` is that of vectors that are read."""
+        """Whether ``model.embedding.embedding_dim`` is that of vectors that are read."""
         return bool(self.vectors) or self.model.encoder.name == "hf"
 
     def to_toml(self) -> str:

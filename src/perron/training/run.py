@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
-from safetensors.torch import load_file
 
 from perron.errors import DataError, SettingsError, differences
-from perron.files import locked, make_folder, remove_parts, write_whole
+from perron.files import atomic_write, locked, make_folder, remove_parts
 from perron.hub import Score, model_card
 from perron.migrations import from_table, stamp
-from perron.models.config import CARD, CONFIG, TOKENIZER, WEIGHTS, model_files
+from perron.models.config import (
+    CARD,
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    load_weights,
+    model_files,
+)
 from perron.text.vocabulary import VectorProgress
 from perron.training.callbacks import (
     METRICS_FILE,
@@ -43,9 +49,9 @@ from perron.training.metrics import (
     measure_graphs,
     metric_title,
 )
-from perron.training.prepare import Prepared, prepare, with_width
+from perron.training.prepare import PreparedRun, prepare, with_width
 from perron.training.recipe import SETTINGS, Recipe, read_settings
-from perron.training.state import TrainState, held_back_signals
+from perron.training.state import TrainState, defer_signals
 
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"
@@ -99,7 +105,7 @@ def train(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     log_with: Sequence[str] = (),
-    on_prepared: Callable[[Prepared], None] | None = None,
+    on_data_ready: Callable[[PreparedRun], None] | None = None,
     vector_progress: VectorProgress | None = None,
 ) -> Result:
     """Train a model, test its best epoch, and save it in a folder.
@@ -114,7 +120,7 @@ def train(
             over is left as it is.
         callbacks: Called in the main process, before the checkpoint is written.
         log_with: Experiment trackers of accelerate: tensorboard, wandb and others.
-        on_prepared: Called with the data and the model before the first step; may
+        on_data_ready: Called with the data and the model before the first step; may
             raise an error.
         vector_progress: Called while word vectors are read.
     """
@@ -126,8 +132,8 @@ def train(
         with accelerator.main_process_first():  # others find the data in the cache
             prepared = prepare(recipe, root, vector_progress)
         if accelerator.is_main_process:
-            if on_prepared is not None:
-                on_prepared(prepared)
+            if on_data_ready is not None:
+                on_data_ready(prepared)
             _settle(prepared.recipe, folder)
         metrics = MetricsFile(folder)
         best = _best_model(prepared, folder)
@@ -140,7 +146,7 @@ def train(
             if log_with:
                 config = prepared.recipe.model_dump(mode="json")
                 used.insert(0, Trackers(accelerator, config))
-        with held_back_signals() as request:
+        with defer_signals() as request:
             loop = Loop(
                 prepared.model,
                 recipe.training,
@@ -159,7 +165,7 @@ def finish(
     folder: Path,
     *,
     root: Path | None = None,
-    on_prepared: Callable[[Prepared], None] | None = None,
+    on_data_ready: Callable[[PreparedRun], None] | None = None,
     vector_progress: VectorProgress | None = None,
 ) -> Result:
     """Finish a run that was stopped: test its best epoch so far, and end it there.
@@ -169,12 +175,12 @@ def finish(
     Args:
         folder: Folder of the run.
         root: Folder of the datasets.
-        on_prepared: Called with the data and the model.
+        on_data_ready: Called with the data and the model.
         vector_progress: Called while word vectors are read.
 
     Raises:
         SettingsError: There is no run in the folder, or it has not finished an epoch.
-        Busy: A process is training in the folder.
+        FolderLockedError: A process is training in the folder.
     """
     recipe = read_settings(folder)
     accelerator = make_accelerator(recipe.training.precision)
@@ -192,8 +198,8 @@ def finish(
             prepared = prepare(recipe, root, vector_progress)
         if accelerator.is_main_process:
             check_fingerprint(saved, prepared.fingerprint, folder)
-            if on_prepared is not None:
-                on_prepared(prepared)
+            if on_data_ready is not None:
+                on_data_ready(prepared)
             _best_model(prepared, folder).publish(best_epoch)
         prepared.model.to(accelerator.device)
         return _finish(prepared, folder, accelerator, TrainState(**saved.state))
@@ -263,7 +269,7 @@ def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
                 "folder with --out"
             )
         if recipe.width_is_found:  # and what decides it is not read yet
-            width = read_settings(folder).model.embedding.dim
+            width = read_settings(folder).model.embedding.embedding_dim
             model = with_width(recipe.model, width)
             recipe = recipe.model_copy(update={"model": model})
         _check_settings(recipe, folder)
@@ -275,7 +281,7 @@ def _settle(recipe: Recipe, folder: Path) -> None:
     if (folder / SETTINGS).exists():
         _check_settings(recipe, folder)
     else:
-        write_whole(folder / SETTINGS, recipe.to_toml().encode())
+        atomic_write(folder / SETTINGS, recipe.to_toml().encode())
 
 
 def _check_settings(recipe: Recipe, folder: Path) -> None:
@@ -287,10 +293,10 @@ def _check_settings(recipe: Recipe, folder: Path) -> None:
         )
 
 
-def _best_model(prepared: Prepared, folder: Path) -> BestModel:
+def _best_model(prepared: PreparedRun, folder: Path) -> BestModel:
     """Return the callback that keeps the best model in the folder."""
     files = {
-        TOKENIZER: prepared.word_ids.tokenizer.to_json().encode(),
+        TOKENIZER: prepared.processor.tokenizer.to_json().encode(),
         CONFIG: model_files(prepared.model.config, {})[CONFIG],
     }
 
@@ -303,14 +309,14 @@ def _best_model(prepared: Prepared, folder: Path) -> BestModel:
 
 
 def _finish(
-    prepared: Prepared, folder: Path, accelerator: Accelerator, state: TrainState
+    prepared: PreparedRun, folder: Path, accelerator: Accelerator, state: TrainState
 ) -> Result:
     """Evaluate the best epoch, write the result, then delete the checkpoint."""
     if not accelerator.is_main_process:
         accelerator.wait_for_everyone()
         return read_result(folder)
     model = prepared.model
-    model.load_state_dict(load_file(folder / WEIGHTS))
+    load_weights(model, {WEIGHTS: folder / WEIGHTS})
     dev = evaluate(model, prepared.dev, accelerator.device)
     test = None
     if prepared.test is not None:
@@ -335,17 +341,17 @@ def _finish(
         confusion=(test or dev).confusion.tolist(),
     )
     scores = {"dev": result.dev, "test": result.test or {}}
-    write_whole(folder / CARD, _card(prepared, scores, {}).encode())
+    atomic_write(folder / CARD, _card(prepared, scores, {}).encode())
     draw_curves(records, folder / CURVES)
     content = stamp("result", asdict(result))
-    write_whole(folder / RESULT, json.dumps(content, indent=2).encode())
+    atomic_write(folder / RESULT, json.dumps(content, indent=2).encode())
     _clear(folder)
     accelerator.wait_for_everyone()
     return result
 
 
 def _card(
-    prepared: Prepared,
+    prepared: PreparedRun,
     metrics: Mapping[str, Mapping[str, float]],
     facts: Mapping[str, object],
 ) -> str:

@@ -113,14 +113,16 @@ class TrainState:
             self.epochs_since_best = 0
         else:
             self.epochs_since_best += 1
-            self.batch_size = max(settings.batch_size_low, self.batch_size // 2)
+            self.batch_size = max(settings.min_batch_size, self.batch_size // 2)
         return is_best
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
     """η₀ · decay^⌊step / decay_steps⌋, never below the floor (nor above η₀)."""
-    fallen = settings.learning_rate * settings.decay ** (step // settings.decay_steps)
-    floor = min(settings.learning_rate_floor, settings.learning_rate)
+    fallen = settings.learning_rate * settings.learning_rate_decay ** (
+        step // settings.learning_rate_decay_steps
+    )
+    floor = min(settings.min_learning_rate, settings.learning_rate)
     return max(floor, fallen)
 
 
@@ -190,7 +192,7 @@ class WeightAverage:
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stopped(PerronError):
+class TrainingInterrupted(PerronError):
     """Training was asked to stop, and saved first."""
 
     def __init__(self, number: int) -> None:
@@ -214,7 +216,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def held_back_signals() -> Iterator[StopRequest]:
+def defer_signals() -> Iterator[StopRequest]:
     """Hold back SIGINT and SIGTERM inside the block, and tell of them.
 
     Python gives signals to the main thread alone; any other has none to hold back.
@@ -234,7 +236,7 @@ def held_back_signals() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def ended_by_term() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
     """Let SIGTERM end the block as Ctrl-C does, so that what it began is ended too."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -92,9 +92,9 @@ def faults_of(tab):
 # Texts with a contrast below 4.5 : 1, and the contrast.
 _FAINT = """() => {
   const paper = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
-  const over = (...colours) => {
-    for (const colour of colours) {
-      paper.fillStyle = colour;
+  const over = (...colors) => {
+    for (const color of colors) {
+      paper.fillStyle = color;
       paper.fillRect(0, 0, 1, 1);
     }
     const light = [...paper.getImageData(0, 0, 1, 1).data].map((value) => {

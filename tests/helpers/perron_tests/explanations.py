@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 from hypothesis import strategies as st
 
-from perron.explain import Explanation, Graph, Head, Solver, Source
+from perron.explain import Explanation, Graph, Head, ModelInfo, Solver
 
 LINE = "the night was cold and the long road home went past a river where nobody "
 PROSE = f"{LINE} had ever seen a boat , yet people spoke of them with warmth".split()
@@ -13,9 +13,9 @@ ANY_TEXT = st.text(st.characters(), max_size=8)  # control characters, halves of
 HARD = ["<b>&'\"", "$x$_1^{", "中文", "👩‍👧", "a\x00b\x1b[31m", "\ud800", "\\n", "]]>"]
 
 
-def head_of(chance, count, edges=True):
+def head_of(rng, count, edges=True):
     """Return weights and edges that belong together, by NumPy alone."""
-    scores = 0.6 * chance.normal(size=(count, count)) + chance.normal(size=(count, 1))
+    scores = 0.6 * rng.normal(size=(count, count)) + rng.normal(size=(count, 1))
     matrix = np.exp(scores) / np.exp(scores).sum(0)
     if not count:
         return Head([], [] if edges else None, Solver("direct", 0.0) if edges else None)
@@ -27,23 +27,23 @@ def head_of(chance, count, edges=True):
     return Head(weights, matrix.tolist(), Solver("direct", 1e-7))
 
 
-def graph(words, heads=1, edges=True, weights=True, cut=False, seed=0):
-    chance = np.random.default_rng(seed)
+def graph(words, heads=1, edges=True, weights=True, truncated=False, seed=0):
+    rng = np.random.default_rng(seed)
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])
-    places = [
+    spans = [
         (int(start), int(start) + len(word))
         for start, word in zip(starts[:-1], words, strict=True)
     ]
     if not weights:
-        return Graph(list(words), places, None, [], cut)
-    made = [head_of(chance, len(words), edges) for _ in range(heads)]
+        return Graph(list(words), spans, None, [], truncated)
+    made = [head_of(rng, len(words), edges) for _ in range(heads)]
     mean = np.mean([head.weights for head in made], axis=0).tolist()
-    return Graph(list(words), places, mean, made, cut)
+    return Graph(list(words), spans, mean, made, truncated)
 
 
 def record(kind, graphs, sentences=None, label="good", name="demo"):
     other = "other" if kind == "pair" else None
-    source = Source(name, kind, "bilstm", "centrality")
+    source = ModelInfo(name, kind, "bilstm", "centrality")
     shares = {label: 0.75, "bad" if label != "bad" else "good": 0.25}
     return Explanation(source, "text", other, label, shares, graphs, sentences)
 
@@ -75,7 +75,7 @@ def plans(draw, words=ANY_TEXT):
         "heads": draw(st.integers(1, 3)),
         "edges": draw(st.booleans()),
         "weights": draw(st.booleans()),
-        "cut": draw(st.booleans()),
+        "truncated": draw(st.booleans()),
     }
     some = st.lists(words, max_size=5)
     kind = draw(st.sampled_from([text, pair, document]))
@@ -90,7 +90,7 @@ def plans(draw, words=ANY_TEXT):
 EVERY = {
     "text": text(),
     "pair": pair(heads=2),
-    "document": document(heads=2, cut=True),
+    "document": document(heads=2, truncated=True),
     "empty": text([]),
     "empty document": document([]),
     "one word": text(["alone"]),

@@ -1,7 +1,7 @@
 """Kill a training run at several moments, resume it, and print what comes of it.
 
 Run by test_resume.py as a process of its own. Each run is a forked child that is killed
-by the system, so it has no chance to tidy up; a fork of this one process, so that torch
+by the system, so it has no rng to tidy up; a fork of this one process, so that torch
 is imported once. One line per moment: its name, how the first child ended, and whether
 the resumed run ended with the same bytes as the undisturbed run. Some moments come a
 second time, in a run that averages its weights. A killed run must hold a complete
@@ -24,7 +24,7 @@ from perron import files
 from perron.errors import DataError
 from perron.training import read_recipe, train
 from perron.training.callbacks import Callback
-from perron.training.state import Stopped
+from perron.training.state import TrainingInterrupted
 from perron_tests.training import tiny_table, write_texts
 
 Disturbance = Callable[[], list[Callback]]
@@ -150,7 +150,7 @@ def child(recipe, folder: Path, disturb: Disturbance) -> int:
         status = 0
         try:
             train(recipe, folder, resume=True, callbacks=disturb())
-        except Stopped as stopped:
+        except TrainingInterrupted as stopped:
             status = 128 + stopped.number
         except DataError as error:
             status = 1
@@ -188,7 +188,7 @@ def main() -> None:
     for name, disturb in MOMENTS.items():
         disturbed(recipe, folder, name, disturb, want, models.seen)
     # 0.8: from step 37 on, which is in the third epoch, this decides what is forgotten.
-    recipe = read_recipe(table, ["training.average=0.8"])
+    recipe = read_recipe(table, ["training.ema_decay=0.8"])
     models = BestModels(folder / "averaged")
     train(recipe, folder / "averaged", callbacks=[models])
     averaged = digest(folder / "averaged")

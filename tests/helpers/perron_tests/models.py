@@ -11,33 +11,47 @@ from perron.models import Classifier, ModelConfig, build_model
 KINDS = ("text", "document", "pair")
 ENCODERS = {
     "none": "none",
-    "bilstm": {"name": "bilstm", "hidden": 3},
-    "cnn": {"name": "cnn", "widths": [2, 3], "filters": 3},
-    "transformer": {"name": "transformer", "hidden": 4, "layers": 1, "heads": 2},
+    "bilstm": {"name": "bilstm", "hidden_dim": 3},
+    "cnn": {"name": "cnn", "kernel_sizes": [2, 3], "num_filters": 3},
+    "transformer": {
+        "name": "transformer",
+        "hidden_dim": 4,
+        "num_layers": 1,
+        "num_heads": 2,
+    },
 }
 AGGREGATORS = {
     "max": "max",
     "mean": "mean",
     "first": "first",
-    "self-attention": {"name": "self-attention", "queries": 2, "hidden": 4},
-    "intra-attention": {"name": "intra-attention", "hidden": 4},
-    "dynamic-routing": {"name": "dynamic-routing", "capsules": 2},
-    "routing, reverse": {"name": "dynamic-routing", "capsules": 2, "reverse": True},
-    "centrality": {"name": "centrality", "hidden": 4},
-    "centrality, l2": {"name": "centrality", "hidden": 4, "heads": 2, "norm": "l2"},
+    "self-attention": {"name": "self-attention", "num_queries": 2, "hidden_dim": 4},
+    "intra-attention": {"name": "intra-attention", "hidden_dim": 4},
+    "dynamic-routing": {"name": "dynamic-routing", "num_capsules": 2},
+    "routing, reverse": {"name": "dynamic-routing", "num_capsules": 2, "reverse": True},
+    "centrality": {"name": "centrality", "hidden_dim": 4},
+    "centrality, l2": {
+        "name": "centrality",
+        "hidden_dim": 4,
+        "num_heads": 2,
+        "norm": "l2",
+    },
     "centrality, bilinear": {
         "name": "centrality",
-        "hidden": 4,
+        "hidden_dim": 4,
         "connectivity": "bilinear",
     },
-    "centrality, query": {"name": "centrality", "hidden": 4, "connectivity": "query"},
+    "centrality, query": {
+        "name": "centrality",
+        "hidden_dim": 4,
+        "connectivity": "query",
+    },
     "centrality, low rank": {
         "name": "centrality",
         "connectivity": "low_rank",
         "rank": 3,
     },
 }
-VOCABULARY = 12
+VOCAB_SIZE = 12
 LABELS = ("bad", "fair", "good")
 
 
@@ -54,20 +68,20 @@ def small_config(
     kind: str,
     aggregator: str = "mean",
     encoder: str = "none",
-    vocabulary: int = VOCABULARY,
+    vocab_size: int = VOCAB_SIZE,
     **settings: object,
 ) -> ModelConfig:
     """Return the configuration of a model of width 6 for three classes."""
     return ModelConfig(
         settings={
             "kind": kind,
-            "embedding": {"dim": 6},
+            "embedding": {"embedding_dim": 6},
             "encoder": ENCODERS[encoder],
             "aggregator": AGGREGATORS[aggregator],
-            "head": {"hidden": 5},
+            "head": {"hidden_dim": 5},
             **settings,
         },
-        vocabulary=vocabulary,
+        vocab_size=vocab_size,
         labels=LABELS,
         max_words=10,
         max_sentences=4,
@@ -80,8 +94,8 @@ def small_model(*arguments: str, **settings: object) -> Classifier:
 
 
 def random_ids(lengths: list[int], seed: int = 0) -> Tensor:
-    chance = torch.Generator().manual_seed(seed)
-    return torch.randint(VOCABULARY, (sum(lengths),), generator=chance)
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCAB_SIZE, (sum(lengths),), generator=rng)
 
 
 def pad(ids: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:

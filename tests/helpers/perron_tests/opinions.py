@@ -18,10 +18,10 @@ QUICK = {
 
 def opinions(rows: int = 80, seed: int = 0) -> tuple[list[str], list[str]]:
     """Return texts and their labels, "bad" and "good" by turns."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     texts = []
     for row in range(rows):
-        words = chance.choices(PLAIN, k=chance.randint(0, 9))
-        words.insert(chance.randint(0, len(words)), chance.choice([BAD, GOOD][row % 2]))
+        words = rng.choices(PLAIN, k=rng.randint(0, 9))
+        words.insert(rng.randint(0, len(words)), rng.choice([BAD, GOOD][row % 2]))
         texts.append(" ".join(words))
     return texts, ["bad", "good"] * (rows // 2)

@@ -3,7 +3,7 @@
 import torch
 
 from perron import Pipeline
-from perron.text.encoding import WordIds
+from perron.text.encoding import TextProcessor
 from perron.text.tokenizers import WordTokenizer
 from perron_tests.models import small_model
 
@@ -23,15 +23,17 @@ OTHERS = ["a film", "good", "", "It was bad.", "the", "was it", "", "the bad fil
 
 def small_pipeline(kind, aggregator="centrality", encoder="bilstm", **settings):
     torch.manual_seed(3)
-    model = small_model(kind, aggregator, encoder, vocabulary=len(WORDS), **settings)
+    model = small_model(kind, aggregator, encoder, vocab_size=len(WORDS), **settings)
     with torch.no_grad():  # so that texts differ by more than rounding
         model.head.layers[1].weight.mul_(8)
         model.head.layers[4].bias.zero_()
     words = WordTokenizer.of_words(WORDS, "lower")
     config = model.config
-    return Pipeline(model, WordIds(words, kind, config.max_words, config.max_sentences))
+    return Pipeline(
+        model, TextProcessor(words, kind, config.max_words, config.max_sentences)
+    )
 
 
 def arguments(pipeline, texts=TEXTS, pairs=OTHERS):
     """Return the texts, and their seconds if the model wants them."""
-    return (texts, pairs) if pipeline.word_ids.kind == "pair" else (texts,)
+    return (texts, pairs) if pipeline.processor.kind == "pair" else (texts,)

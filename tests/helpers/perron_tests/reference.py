@@ -74,11 +74,11 @@ def gradient_by_differences(
     return slope
 
 
-def power_iteration(edges: np.ndarray, tol: float, max_steps: int):
+def reference_power_iteration(edges: np.ndarray, tol: float, max_iter: int):
     """The paper's Algorithm 1, word by word; returns alpha, theta and the steps."""
     y = np.ones(len(edges), edges.dtype)
     steps = 0
-    while steps < max_steps:
+    while steps < max_iter:
         steps += 1
         alpha = y / np.sqrt((y * y).sum())
         y = edges @ alpha

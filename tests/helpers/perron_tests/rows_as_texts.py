@@ -13,8 +13,8 @@ from perron.sklearn import CentralityClassifier, CentralityVectorizer
 
 SMALL = {
     "encoder": "none",
-    "hidden_size": 8,
-    "embedding_size": 8,
+    "hidden_dim": 8,
+    "embedding_dim": 8,
     "dropout": 0.0,
     "learning_rate": 0.1,
     "batch_size": 128,

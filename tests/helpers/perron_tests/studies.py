@@ -21,7 +21,7 @@ def record(variant, point, seed, dev, right, graphs=(), tested="a"):
         parameters=1234,
         epoch_seconds=1.5,
         graphs=graphs,
-        tested=tested,
-        right=np.packbits(right).tobytes().hex(),
-        tests=len(right),
+        test_digest=tested,
+        correct=np.packbits(right).tobytes().hex(),
+        test_size=len(right),
     )

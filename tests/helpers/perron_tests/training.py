@@ -8,20 +8,20 @@ from typing import Any
 
 from perron.training import Recipe, train
 from perron.training.callbacks import Callback
-from perron.training.state import Stopped
+from perron.training.state import TrainingInterrupted
 
 GOOD = ["fine", "lovely", "bright", "warm"]
-BAD = ["dull", "grey", "cold", "sour"]
+BAD = ["dull", "gray", "cold", "sour"]
 PLAIN = ["the", "film", "was", "a", "day", "and", "then", "some"]
 
 
 def write_texts(path: Path, rows: int = 120, seed: int = 0) -> Path:
     """Write a CSV file whose texts are told apart by one word each."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     lines = ["text,label"]
     for row in range(rows):
-        words = chance.choices(PLAIN, k=chance.randint(0, 9))
-        words.insert(chance.randint(0, len(words)), chance.choice([BAD, GOOD][row % 2]))
+        words = rng.choices(PLAIN, k=rng.randint(0, 9))
+        words.insert(rng.randint(0, len(words)), rng.choice([BAD, GOOD][row % 2]))
         lines.append(f"{' '.join(words)},{['bad', 'good'][row % 2]}")
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -32,15 +32,15 @@ def tiny_table(path: Path, aggregator: str = "centrality") -> dict[str, Any]:
     return {
         "data": {"format": "csv", "train": str(path)},
         "model": {
-            "embedding": {"dim": 8, "dropout": 0.2},
-            "encoder": {"name": "bilstm", "hidden": 4},
+            "embedding": {"embedding_dim": 8, "dropout": 0.2},
+            "encoder": {"name": "bilstm", "hidden_dim": 4},
             "aggregator": aggregator,
-            "head": {"hidden": 5, "dropout": 0.2},
+            "head": {"hidden_dim": 5, "dropout": 0.2},
         },
         "training": {
             "learning_rate": 0.02,
             "batch_size": 8,
-            "batch_size_low": 4,
+            "min_batch_size": 4,
             "max_epochs": 4,
             "patience": 4,
             "precision": "fp32",
@@ -64,7 +64,7 @@ def stopped_run(recipe: Recipe, folder: Path, epoch: int) -> Path:
     """Train in a folder until a signal comes, at the end of this epoch."""
     try:
         train(recipe, folder, callbacks=[StopAfter(epoch)])
-    except Stopped:
+    except TrainingInterrupted:
         return folder
     raise AssertionError("the run was not stopped")
 
@@ -72,10 +72,10 @@ def stopped_run(recipe: Recipe, folder: Path, epoch: int) -> Path:
 # Options of `perron train` for a model of a second.
 TINY = [
     "--vectors=none",
-    "--set=model.embedding={dim=8}",
-    "--set=model.encoder.hidden=4",
+    "--set=model.embedding={embedding_dim=8}",
+    "--set=model.encoder.hidden_dim=4",
     "--set=training.max_epochs=4",
     "--set=training.learning_rate=0.03",
     "--set=training.batch_size=8",
-    "--set=training.batch_size_low=8",
+    "--set=training.min_batch_size=8",
 ]

@@ -35,8 +35,8 @@ def main(folder: Path, aggregator: dict) -> dict:
     export_onnx(pipeline, folder / "onnx")
     estimator = CentralityClassifier(
         aggregator,
-        hidden_size=8,
-        embedding_size=8,
+        hidden_dim=8,
+        embedding_dim=8,
         learning_rate=0.03,
         dropout=0.0,
         early_stopping=False,

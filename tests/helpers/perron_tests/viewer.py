@@ -40,7 +40,7 @@ def pipelines():
         made[name] = pipeline
     eigen = made["eigen"]
     # The others stop at ten words.
-    eigen.word_ids = replace(eigen.word_ids, max_words=LONGEST)
+    eigen.processor = replace(eigen.processor, max_words=LONGEST)
     with torch.no_grad():  # so that its edges differ
         for weights in eigen.model.aggregator.parameters():
             weights.mul_(16)

@@ -82,7 +82,7 @@ def test_a_row_that_is_not_finite_is_bad_if_wanted(matrix):
     assert read_vectors(matrix, {"a", "d"}).words == ["a", "d"]
     with pytest.raises(DataError, match=mentions("row 3", "NaN", "'c'")):
         read_vectors(matrix, {"c", "d"})
-    vectors = read_vectors(matrix, {"c", "d"}, skip_bad=True)
+    vectors = read_vectors(matrix, {"c", "d"}, skip_invalid=True)
     assert (vectors.words, vectors.skipped) == (["d"], 1)
     np.testing.assert_array_equal(vectors.matrix, NUMBERS[3:])
 

@@ -57,9 +57,11 @@ def test_a_row_that_is_not_finite_is_bad_if_wanted(tmp_path, value):
     numbers[1, 1] = value
     path = write(tmp_path, content(numbers=numbers))
     assert read_vectors(path, {"a", "c"}).words == ["a", "c"]
-    with pytest.raises(DataError, match=mentions("row 2", "NaN", "café", "--skip-bad")):
+    with pytest.raises(
+        DataError, match=mentions("row 2", "NaN", "café", "--skip-invalid")
+    ):
         read_vectors(path, {"café", "c"})
-    vectors = read_vectors(path, {"café", "c"}, skip_bad=True)
+    vectors = read_vectors(path, {"café", "c"}, skip_invalid=True)
     assert (vectors.words, vectors.skipped) == (["c"], 1)
 
 
@@ -67,7 +69,7 @@ def test_a_word_that_is_not_utf8_is_bad(tmp_path):
     path = write(tmp_path, content(words=(b"a", b"\xff", b"c")))
     with pytest.raises(DataError, match=mentions("row 2", "UTF-8")):
         read_vectors(path, {"c"})
-    vectors = read_vectors(path, {"c"}, skip_bad=True)
+    vectors = read_vectors(path, {"c"}, skip_invalid=True)
     assert (vectors.words, vectors.skipped) == (["c"], 1)
 
 
@@ -76,7 +78,7 @@ def test_of_a_file_cut_short_the_whole_rows_are_kept(tmp_path, cut):
     path = write(tmp_path, content()[:-cut])
     with pytest.raises(DataError, match=mentions(path, "row 3")):
         read_vectors(path, {"a"})
-    vectors = read_vectors(path, {"a", "café", "c"}, skip_bad=True)
+    vectors = read_vectors(path, {"a", "café", "c"}, skip_invalid=True)
     assert (vectors.words, vectors.skipped) == (["a", "café"], 1)
     np.testing.assert_array_equal(vectors.matrix, NUMBERS[:2])
 

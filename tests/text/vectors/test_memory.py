@@ -39,8 +39,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
 
 def test_growing_keeps_what_was_there(monkeypatch):
     monkeypatch.setattr(keeping, "_GROWTH", 4 * 2 * 3)  # three rows
-    keeper = keeping.Keeper("name", {f"{k}" for k in range(20)}, 0, False)
+    collector = keeping.VectorCollector("name", {f"{k}" for k in range(20)}, 0, False)
     vectors = np.arange(40, dtype=np.float32).reshape(20, 2)
     for begin, end in ((0, 2), (2, 3), (3, 11), (11, 20)):
-        keeper.add([f"{k}" for k in range(begin, end)], vectors[begin:end])
-    np.testing.assert_array_equal(keeper.result(2).matrix, vectors)
+        collector.add([f"{k}" for k in range(begin, end)], vectors[begin:end])
+    np.testing.assert_array_equal(collector.result(2).matrix, vectors)

@@ -72,7 +72,7 @@ def test_what_is_missing_spreads_as_what_was_found(monkeypatch, block):
     np.testing.assert_array_equal(matrix[:100], source.matrix[:100])
     spread = source.matrix[:100].std(dtype=np.float64)
     drawn = matrix[100:]
-    # 12 000 numbers: the error of their deviation is about half a per cent.
+    # 12 000 numbers: the error of their deviation is about half a percent.
     np.testing.assert_allclose(drawn.std(), spread, rtol=0.02)
     np.testing.assert_allclose(np.abs(drawn).max(), np.sqrt(3) * spread, rtol=0.01)
     assert abs(drawn.mean()) < 0.02

@@ -172,10 +172,12 @@ BAD = {
 def test_bad_rows_are_named_or_skipped(tmp_path, monkeypatch, row, chunk):
     monkeypatch.setattr(streams, "CHUNK", chunk)
     path = write(tmp_path, f"a 1 2\n\nb 3 4\n{row}\nd 5 6\n")
-    with pytest.raises(DataError, match=mentions(*BAD[row], "--skip-bad")) as caught:
+    with pytest.raises(
+        DataError, match=mentions(*BAD[row], "--skip-invalid")
+    ) as caught:
         read_vectors(path, {"a", "c", "d"})
     assert str(caught.value).startswith(f"{path}, line 4: ")
-    vectors = read_vectors(path, {"a", "c", "d"}, skip_bad=True)
+    vectors = read_vectors(path, {"a", "c", "d"}, skip_invalid=True)
     assert vectors.words == ["a", "d"]
     assert vectors.skipped == 1
     np.testing.assert_array_equal(vectors.matrix, [[1, 2], [5, 6]])
@@ -185,7 +187,7 @@ def test_a_word_that_is_not_utf8_is_bad(tmp_path):
     path = write(tmp_path, b"a 1 2\n\xe9t\xe9 3 4\nd 5 6\n")
     with pytest.raises(DataError, match=mentions("line 2", "UTF-8")):
         read_vectors(path, {"d"})
-    assert read_vectors(path, {"d"}, skip_bad=True).skipped == 1
+    assert read_vectors(path, {"d"}, skip_invalid=True).skipped == 1
 
 
 def test_numbers_of_unwanted_words_are_not_looked_at(tmp_path):
@@ -197,7 +199,7 @@ def test_fewer_rows_than_promised_are_noticed(tmp_path):
     path = write(tmp_path, "4 2\na 1 2\nb 3 4\n")
     with pytest.raises(DataError, match=mentions("line 3", "header", 4)):
         every_word(path)
-    assert read_vectors(path, {"b"}, skip_bad=True).skipped == 1
+    assert read_vectors(path, {"b"}, skip_invalid=True).skipped == 1
 
 
 def test_rows_narrower_than_the_header_says_are_bad(tmp_path):
@@ -266,7 +268,7 @@ def test_a_gzip_file_cut_short_keeps_its_whole_rows(tmp_path, cut):
     path = write(tmp_path, packed, "v.gz")
     with pytest.raises(DataError, match=mentions(path)):
         every_word(path)
-    vectors = read_vectors(path, set(), first=500, skip_bad=True)
+    vectors = read_vectors(path, set(), first=500, skip_invalid=True)
     assert vectors.skipped == 1
     assert 0 < len(vectors.words) <= 500
     want = np.arange(len(vectors.words))

@@ -74,7 +74,7 @@ def test_bad_rows_are_named_or_counted(tmp_path, row):
     path.write_text(content(VECTORS | {"bad": row}))
     with pytest.raises(DataError, match=mentions(path, "'bad'", 3)):
         read_vectors(path, {"bad"})
-    vectors = read_vectors(path, {"bad", "the"}, skip_bad=True)
+    vectors = read_vectors(path, {"bad", "the"}, skip_invalid=True)
     assert (vectors.words, vectors.skipped) == (["the"], 1)
     assert read_vectors(path, {"the"}).words == ["the"]  # nobody asked for it
 

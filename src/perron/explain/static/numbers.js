@@ -94,7 +94,7 @@ function sorted(count, share) {
 }
 
 /**
- * Return how strongly to colour a node: 1 from three times the mean weight on.
+ * Return how strongly to color a node: 1 from three times the mean weight on.
  * @param {View} view
  */
 export function shadeOf({ count, weights }, node) {

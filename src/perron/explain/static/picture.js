@@ -1,4 +1,4 @@
-/** The graph on the screen as an SVG or PNG file, in the colours it has there. */
+/** The graph on the screen as an SVG or PNG file, in the colors it has there. */
 
 import { drawing, element } from "./elements.js";
 
@@ -47,7 +47,7 @@ async function handOver(kind, blob) {
   }
 }
 
-/** Draw once more, with every colour written out: a file has no style sheet. */
+/** Draw once more, with every color written out: a file has no style sheet. */
 function svgOf({ canvas, about }) {
   const width = canvas.clientWidth + 2 * MARGIN;
   const height = canvas.clientHeight + 2 * MARGIN + 16;

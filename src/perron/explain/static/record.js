@@ -120,7 +120,7 @@ function documentParts(record, kept) {
 
 function graphWithNote(graph, options) {
   const made = graphElement(graph, options);
-  if (!graph.cut) return [made];
+  if (!graph.truncated) return [made];
   return [made, cutNote(graph, options.labels ? "sentences" : "words")];
 }
 

@@ -32,7 +32,7 @@ def fingerprint_of(folder: Path) -> str:
 
 
 @lru_cache(maxsize=2)
-def loaded(folder: str, fingerprint: str, tokenised: bool) -> Pipeline:
+def loaded(folder: str, fingerprint: str, pretokenized: bool) -> Pipeline:
     """Load a model once a process, and only the one that was asked for.
 
     Raises:
@@ -45,7 +45,7 @@ def loaded(folder: str, fingerprint: str, tokenised: bool) -> Pipeline:
             folder,
         )
     pipeline = load(folder)
-    return pipeline.pretokenized() if tokenised else pipeline
+    return pipeline.pretokenized() if pretokenized else pipeline
 
 
 def limit_threads(threads: int | None) -> None:
@@ -74,7 +74,7 @@ class TextMapper:
         text_pair: column of the second text, for pair models; ``text_pair`` unless
             given.
         batch_size: texts that are computed together.
-        tokenised: words are parted by blanks already.
+        pretokenized: words are parted by blanks already.
         prefix: put before the names of the new columns.
         threads: of torch in the process that computes; None leaves them as they are.
             One is best where there are as many processes as cores.
@@ -87,7 +87,7 @@ class TextMapper:
     text: str = "text"
     text_pair: str | None = None
     batch_size: int = 64
-    tokenised: bool = False
+    pretokenized: bool = False
     prefix: str = ""
     threads: int | None = None
     labels: tuple[str, ...] = field(init=False)
@@ -163,7 +163,7 @@ class TextMapper:
         first = _strings(texts, self.text)
         second = None if pairs is None else _strings(pairs, str(self.text_pair))
         limit_threads(self.threads)
-        pipeline = loaded(str(self.model), self.fingerprint, self.tokenised)
+        pipeline = loaded(str(self.model), self.fingerprint, self.pretokenized)
         return result_columns(
             pipeline, self.task, first, second, self.prefix, self.batch_size
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perron.errors import DataError, SettingsError, differences
-from perron.files import write_whole
+from perron.files import atomic_write
 from perron.integrations.corpora.mapper import TextMapper
 from perron.text.formats import Columns
 
@@ -245,7 +245,7 @@ def part_name(number: int) -> str:
 
 
 def manifest_of(
-    corpus: Corpus, mapper: TextMapper, piece_rows: int, skip_bad: bool
+    corpus: Corpus, mapper: TextMapper, piece_rows: int, skip_invalid: bool
 ) -> dict[str, Any]:
     """Return what must be the same for a run to go on with another's parts."""
     settings = {
@@ -253,10 +253,10 @@ def manifest_of(
         "text": mapper.text,
         "text_pair": mapper.text_pair,
         "batch_size": mapper.batch_size,
-        "tokenised": mapper.tokenised,
+        "pretokenized": mapper.pretokenized,
         "prefix": mapper.prefix,
         "piece_rows": piece_rows,
-        "skip_bad": skip_bad,
+        "skip_invalid": skip_invalid,
     }
     return {
         "format": "perron-corpus-1",
@@ -292,7 +292,7 @@ def claim(folder: Path, manifest: dict[str, Any]) -> None:
     """
     path = folder / MANIFEST
     if not path.exists() or not any(folder.glob(_PARTS)):  # nothing is lost
-        write_whole(path, json.dumps(manifest, indent=1).encode())
+        atomic_write(path, json.dumps(manifest, indent=1).encode())
     elif (before := _read(path)) != manifest:
         raise SettingsError(
             f"{folder}: was begun with {_change(before, manifest)}; name another "
@@ -370,5 +370,5 @@ def close_folder(folder: Path, pieces: Collection[Piece]) -> Counts:
         rows += found.rows
         left_out += found.left_out
     told = {"rows": rows, "left_out": left_out, "parts": len(pieces)}
-    write_whole(folder / END_MARK, json.dumps(told).encode())
+    atomic_write(folder / END_MARK, json.dumps(told).encode())
     return Counts(rows, left_out)

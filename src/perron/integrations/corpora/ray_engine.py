@@ -36,7 +36,7 @@ from perron.integrations.corpora.parts import (
 )
 from perron.integrations.corpora.worker import PieceWorker, WorkerConfig
 from perron.text.formats import Columns
-from perron.training.state import ended_by_term
+from perron.training.state import sigterm_as_interrupt
 
 # Read when Ray starts: no reports to its makers, no chatter.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
@@ -71,7 +71,7 @@ def ray_session(workers: int | None, address: str | None) -> Iterator[int]:
             return
         address = address or os.environ.get(ADDRESS)
         session = _joined(address) if address else _started(workers)
-        with session, ended_by_term():  # Ray's own handler would abort
+        with session, sigterm_as_interrupt():  # Ray's own handler would abort
             yield workers or _processors()
     finally:
         context.enable_progress_bars = shown
@@ -151,7 +151,7 @@ def run_on_ray(
     workers: int | None = None,
     address: str | None = None,
     piece_rows: int | None = None,
-    skip_bad: bool = False,
+    skip_invalid: bool = False,
     watch: Callable[[CorpusProgress], None] | None = None,
 ) -> Outcome:
     """Compute every row of a corpus once, however often workers or this run die.
@@ -170,7 +170,7 @@ def run_on_ray(
         address: of a Ray cluster; unless given, RAY_ADDRESS names it, or Ray is started
             on this machine.
         piece_rows: rows of a piece at most; unless given, chosen by the corpus's size.
-        skip_bad: leave out rows without a text, and count them.
+        skip_invalid: leave out rows without a text, and count them.
         watch: is told when a piece is done.
 
     Raises:
@@ -190,7 +190,7 @@ def run_on_ray(
     check_place(out, corpus)
     make_folder(out)
     with locked(out):
-        claim(out, manifest_of(corpus, mapper, piece_rows, skip_bad))
+        claim(out, manifest_of(corpus, mapper, piece_rows, skip_invalid))
         remove_parts(out)
         pieces = corpus.pieces(piece_rows)
         todo = missing(out, pieces)
@@ -198,7 +198,9 @@ def run_on_ray(
         if todo:
             (out / END_MARK).unlink(missing_ok=True)
             schema = pa.schema([*corpus.schema, *mapper.new_fields])
-            work = WorkerConfig(mapper, corpus.root, out.absolute(), schema, skip_bad)
+            work = WorkerConfig(
+                mapper, corpus.root, out.absolute(), schema, skip_invalid
+            )
             with ray_session(workers, address) as count:
                 for progress in _run(work, todo, count, len(pieces), corpus.rows):
                     processes.add(progress.process)

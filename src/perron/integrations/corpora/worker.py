@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perron.errors import BadRows, DataError, PerronError
+from perron.errors import DataError, InvalidRows, PerronError
 from perron.integrations.corpora.mapper import TextMapper, limit_threads
 from perron.integrations.corpora.parts import (
     LEFT_OUT,
@@ -36,14 +36,14 @@ class WorkerConfig:
         corpus: folder that the names of pieces are relative to.
         out: folder of the parts.
         schema: of a part.
-        skip_bad: leave out rows that have no text, instead of giving up.
+        skip_invalid: leave out rows that have no text, instead of giving up.
     """
 
     mapper: TextMapper
     corpus: Path
     out: Path
     schema: pa.Schema
-    skip_bad: bool
+    skip_invalid: bool
 
 
 class PieceWorker:
@@ -89,7 +89,7 @@ class PieceWorker:
 
     def _write(self, piece: Piece, path: Path) -> None:
         part = path.with_name(f".{path.name}.{os.getpid()}.{uuid4().hex[:8]}.part")
-        bad = BadRows(self.work.skip_bad)
+        bad = InvalidRows(self.work.skip_invalid)
         try:
             with part.open("wb") as file:
                 with pq.ParquetWriter(file, self.work.schema) as writer:
@@ -106,7 +106,7 @@ class PieceWorker:
         finally:
             part.unlink(missing_ok=True)
 
-    def _batches(self, piece: Piece, bad: BadRows) -> Iterator[pa.Table]:
+    def _batches(self, piece: Piece, bad: InvalidRows) -> Iterator[pa.Table]:
         """Yield the rows of a piece that can be used, some at a time."""
         path = self.work.corpus / piece.file
         self._check_unchanged(piece, path)

@@ -14,7 +14,7 @@ from onnxscript import ir
 from torch import Tensor
 
 from perron.errors import DataError
-from perron.files import make_folder, take_name
+from perron.files import make_folder, replace_file
 from perron.integrations.export.module import ExportModule, trace
 from perron.integrations.export.operators import DEFAULT_OPSET, check_opset, to_onnx
 from perron.models import Classifier
@@ -68,7 +68,7 @@ def largest_difference(module: ExportModule, run: Run) -> float:
 
 def _batches(module: ExportModule) -> Iterator[dict[str, Tensor]]:
     config = module.model.config
-    chance = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     whole = {"words": config.max_words, "sentences": config.max_sentences}
     whole["pair_words"] = config.max_words
     for batch, share in ((1, 0.0), (1, 1.0), (8, 0.5)):
@@ -79,9 +79,9 @@ def _batches(module: ExportModule) -> Iterator[dict[str, Tensor]]:
             shape = [sizes[axis] for axis in axes]
             if name.endswith("ids"):
                 words = shape[-1]
-                inputs[name] = torch.randint(config.vocabulary, shape, generator=chance)
+                inputs[name] = torch.randint(config.vocab_size, shape, generator=rng)
             else:
-                inputs[name] = torch.randint(words + 1, shape, generator=chance)
+                inputs[name] = torch.randint(words + 1, shape, generator=rng)
                 special = torch.tensor([words, 0, 1][:batch])
                 inputs[name].flatten()[: len(special)] = special
         yield inputs
@@ -186,7 +186,7 @@ def _write(
                 folder,
             )
         if isinstance(source, Pipeline):
-            words = source.word_ids.tokenizer.to_json()
+            words = source.processor.tokenizer.to_json()
             (part / TOKENIZER).write_text(words, encoding="utf-8")
         described = _description(module, path.name, facts, difference)
         (part / DESCRIPTION).write_text(json.dumps(described, indent=2))
@@ -213,7 +213,7 @@ def _move(part: Path, folder: Path) -> list[Path]:
         (folder / name).unlink(missing_ok=True)
     made = sorted(part.iterdir(), key=lambda path: (path.name == DESCRIPTION, path))
     for path in made:
-        take_name(path, folder / path.name)
+        replace_file(path, folder / path.name)
     return [folder / path.name for path in made]
 
 

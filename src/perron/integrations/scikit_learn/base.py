@@ -41,11 +41,11 @@ class TextEstimator(BaseEstimator):
         self,
         aggregator: Any = "centrality",
         *,
-        heads: Any = 1,
+        num_heads: Any = 1,
         connectivity: Any = "mlp",
         encoder: Any = "bilstm",
-        hidden_size: Any = 100,
-        embedding_size: Any = 100,
+        hidden_dim: Any = 100,
+        embedding_dim: Any = 100,
         vectors: Any = None,
         vector_words: Any = 20_000,
         dropout: Any = 0.4,
@@ -68,11 +68,11 @@ class TextEstimator(BaseEstimator):
         verbose: Any = False,
     ) -> None:
         self.aggregator = aggregator
-        self.heads = heads
+        self.num_heads = num_heads
         self.connectivity = connectivity
         self.encoder = encoder
-        self.hidden_size = hidden_size
-        self.embedding_size = embedding_size
+        self.hidden_dim = hidden_dim
+        self.embedding_dim = embedding_dim
         self.vectors = vectors
         self.vector_words = vector_words
         self.dropout = dropout
@@ -98,7 +98,7 @@ class TextEstimator(BaseEstimator):
     def vocabulary_(self) -> dict[str, int]:
         """The words that the model knows, with their ids."""
         check_is_fitted(self)
-        words = self.pipeline_.word_ids.tokenizer.words
+        words = self.pipeline_.processor.tokenizer.words
         return {word: row for row, word in enumerate(words)}
 
     def _train(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -122,7 +122,7 @@ class TextEstimator(BaseEstimator):
             columns = np.array(columns_of(pipeline, classes))
             train, *held_out = (
                 encode_texts(
-                    pipeline.word_ids,
+                    pipeline.processor,
                     [texts[row] for row in counted[rows]],
                     columns[numbers[rows]],
                     weights[counted[rows]],
@@ -140,7 +140,7 @@ class TextEstimator(BaseEstimator):
             ).run()
             if held_out:
                 pipeline.model.load_state_dict(best.weights)
-        self.pipeline_ = Pipeline(pipeline.model, pipeline.word_ids, pipeline.name)
+        self.pipeline_ = Pipeline(pipeline.model, pipeline.processor, pipeline.name)
         self.classes_ = classes
         self.n_iter_ = len(history.losses)
         self.loss_curve_ = history.losses
@@ -163,7 +163,7 @@ class TextEstimator(BaseEstimator):
         if self.model is None:
             return _new_pipeline(parameters, texts, labels, seed)
         pipeline = load(self.model)
-        if pipeline.word_ids.kind == "pair":
+        if pipeline.processor.kind == "pair":
             raise ValueError(f"model: {self.model} is for pairs of texts")
         _check_same_classes(pipeline, labels)
         return pipeline
@@ -237,13 +237,13 @@ def _new_pipeline(
         count=lambda: dict(islice(count_words([texts], text.case).items(), most)),
         vectors=parameters.sources,
     )
-    return Pipeline(built.model, built.word_ids)
+    return Pipeline(built.model, built.processor)
 
 
 def _check_same_model(pipeline: Pipeline, parameters: Parameters) -> None:
     """Refuse to continue with a model that the parameters no longer describe."""
     config = pipeline.model.config
-    wanted = parameters.model(config.settings.embedding.dim)
+    wanted = parameters.model(config.settings.embedding.embedding_dim)
     changed = [
         name
         for name in type(wanted).model_fields

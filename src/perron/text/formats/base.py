@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal, cast
 
-from perron.errors import BadRows, DataError, SettingsError
+from perron.errors import DataError, InvalidRows, SettingsError
 from perron.files import by_extension
 from perron.registry import Registry
 from perron.text.formats.rows import Columns, Row
@@ -147,7 +147,7 @@ class DataFile:
     """
 
     name: str
-    bad: BadRows = field(default_factory=BadRows)
+    bad: InvalidRows = field(default_factory=InvalidRows)
     columns: Columns = field(default_factory=Columns)
     encoding: str = UTF8
     options: Mapping[str, Any] = field(default_factory=dict)

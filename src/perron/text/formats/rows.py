@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perron.errors import BadRows, DataError
+from perron.errors import DataError, InvalidRows
 
 
 class Row(NamedTuple):
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     columns: Mapping[str, Any] | None = None
 
 
-class BadRow(ValueError):
+class InvalidRowError(ValueError):
     """What is wrong with a row, raised by the code that takes it apart."""
 
 
@@ -70,12 +70,12 @@ class Columns(NamedTuple):
             keep: Keep the other columns too.
 
         Raises:
-            BadRow: A field is missing or of a type that cannot be used.
+            InvalidRowError: A field is missing or of a type that cannot be used.
         """
         for name in self.names:
             if name not in record:
                 listed = ", ".join(record) or "none"
-                raise BadRow(f"no field {name!r}; there are: {listed}")
+                raise InvalidRowError(f"no field {name!r}; there are: {listed}")
         return Row(
             number,
             _text(record[self.text], self.text),
@@ -87,7 +87,7 @@ class Columns(NamedTuple):
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise BadRow(f"{name} is {_kind(value)}, not a text")
+        raise InvalidRowError(f"{name} is {_kind(value)}, not a text")
     return value
 
 
@@ -101,7 +101,9 @@ def _label(value: Any, name: str) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
-    raise BadRow(f"{name} is {_kind(value)}, not the name or number of a class")
+    raise InvalidRowError(
+        f"{name} is {_kind(value)}, not the name or number of a class"
+    )
 
 
 def _kind(value: Any) -> str:
@@ -111,7 +113,7 @@ def _kind(value: Any) -> str:
 
 
 def checked(
-    rows: Iterable[Row], path: str | Path, bad: BadRows, drop: Collection[str] = ()
+    rows: Iterable[Row], path: str | Path, bad: InvalidRows, drop: Collection[str] = ()
 ) -> Iterator[Row]:
     """Yield the rows that can be trained on; the others go to ``bad``.
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from perron.errors import DataError
 from perron.text.formats.base import DataFile, Format, Lines
-from perron.text.formats.rows import BadRow, Row
+from perron.text.formats.rows import InvalidRowError, Row
 
 BATCH = 1000
 LONGEST_FIELD = 2**24  # the csv module's own limit, 2**17, cuts books off
@@ -75,13 +75,13 @@ def _rows(
                 continue
             try:
                 if problems.first:
-                    raise BadRow(problems.first)
+                    raise InvalidRowError(problems.first)
                 if len(fields) != len(header):
                     counts = f"{len(fields)} fields, but the header has {len(header)}"
-                    raise BadRow(counts)
+                    raise InvalidRowError(counts)
                 record = dict(zip(header, fields, strict=True))
                 yield file.columns.row(start, record, file.keep_columns)
-            except BadRow as problem:
+            except InvalidRowError as problem:
                 file.report(start, str(problem))
 
 
@@ -112,7 +112,7 @@ class JsonLinesFormat(Format):
                 continue
             try:
                 yield file.columns.row(number, _object(line), file.keep_columns)
-            except BadRow as problem:
+            except InvalidRowError as problem:
                 file.report(number, str(problem))
 
 
@@ -120,9 +120,11 @@ def _object(line: str) -> dict[str, object]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:  # RecursionError: [[[[...
-        raise BadRow(f"broken JSON: {error}") from error
+        raise InvalidRowError(f"broken JSON: {error}") from error
     if not isinstance(value, dict):
-        raise BadRow(f"a JSON {type(value).__name__}; one object per line is expected")
+        raise InvalidRowError(
+            f"a JSON {type(value).__name__}; one object per line is expected"
+        )
     return value
 
 
@@ -146,10 +148,10 @@ class ParquetFormat(Format):
                     for record in _records(batch):
                         row += 1
                         try:
-                            if isinstance(record, BadRow):
+                            if isinstance(record, InvalidRowError):
                                 raise record
                             yield file.columns.row(row, record, file.keep_columns)
-                        except BadRow as problem:
+                        except InvalidRowError as problem:
                             file.report(row, str(problem))
         except pa.ArrowException as error:
             raise DataError(
@@ -163,18 +165,18 @@ class ParquetFormat(Format):
             return None  # `read` raises the error
 
 
-def _records(batch: pa.RecordBatch) -> Iterable[dict[str, Any] | BadRow]:
+def _records(batch: pa.RecordBatch) -> Iterable[dict[str, Any] | InvalidRowError]:
     try:
         return batch.to_pylist()
     except UnicodeDecodeError:  # Arrow does not check that strings are UTF-8
         return [_record(batch.slice(row, 1)) for row in range(len(batch))]
 
 
-def _record(row: pa.RecordBatch) -> dict[str, Any] | BadRow:
+def _record(row: pa.RecordBatch) -> dict[str, Any] | InvalidRowError:
     try:
         return row.to_pylist()[0]
     except UnicodeDecodeError as error:
-        return BadRow(f"not UTF-8: {error}")
+        return InvalidRowError(f"not UTF-8: {error}")
 
 
 class LinesFormat(Format):

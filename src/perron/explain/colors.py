@@ -1,27 +1,27 @@
-"""The colours of words and arcs, by day and by night."""
+"""The colors of words and arcs, by day and by night."""
 
 from typing import NamedTuple
 
 STEPS = 12  # shades of a word, from 0
 LEVELS = 9  # of an arc, from 0
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 
 class Palette(NamedTuple):
-    """Colours that go together. Text on any shade has a contrast of 4.5 or more."""
+    """Colors that go together. Text on any shade has a contrast of 4.5 or more."""
 
-    paper: Colour
-    full: Colour  # of a word that weighs three times the mean or more
-    ink: Colour
-    muted: Colour
-    rim: Colour  # of a tile
-    arc: Colour
-    incoming: Colour
-    outgoing: Colour
+    paper: Color
+    full: Color  # of a word that weighs three times the mean or more
+    ink: Color
+    muted: Color
+    rim: Color  # of a tile
+    arc: Color
+    incoming: Color
+    outgoing: Color
 
-    def shade(self, step: int) -> Colour:
-        """Return the colour of a word, from ``paper`` to ``full``."""
+    def shade(self, step: int) -> Color:
+        """Return the color of a word, from ``paper`` to ``full``."""
         return mixed(self.paper, self.full, step / STEPS)
 
 
@@ -52,8 +52,8 @@ def strength_of(share: float, count: int) -> float:
     return min(1.0, share * count / 3)
 
 
-def mixed(first: Colour, second: Colour, part: float) -> Colour:
-    """Return a colour between two."""
+def mixed(first: Color, second: Color, part: float) -> Color:
+    """Return a color between two."""
     red, green, blue = (
         round(one + part * (other - one))
         for one, other in zip(first, second, strict=True)
@@ -71,6 +71,6 @@ def thickness_of(level: int) -> float:
     return round(0.8 + 1.2 * level / LEVELS, 2)
 
 
-def css(colour: Colour) -> str:
-    """Return a colour as #rrggbb."""
-    return "#{:02x}{:02x}{:02x}".format(*colour)
+def css(color: Color) -> str:
+    """Return a color as #rrggbb."""
+    return "#{:02x}{:02x}{:02x}".format(*color)

@@ -1,0 +1,372 @@
+"""Migration steps: how each file format changes from one version to the next."""
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Table = dict[str, Any]
+Kind = Literal[
+    "model",  # config.json of a model
+    "settings",  # settings.toml of a run, recipes
+    "study",  # the file of a study
+    "checkpoint",  # header of checkpoint.safetensors
+    "metrics",  # a line of metrics.jsonl
+    "result",  # result.json
+    "record",  # record.json of a run, a line of records.jsonl
+    "pickle",  # the state of a scikit-learn estimator
+    "transformers",  # config.json of a classifier of transformers
+    "sentence_transformers",  # config.json of a pooling of sentence-transformers
+    "graph",  # an explanation; its version is in "schema"
+]
+
+
+class Change(Protocol):
+    """Turns a table of one version into the next; may change its argument."""
+
+    def __call__(self, table: Table, /) -> Table: ...
+
+
+@dataclass(frozen=True)
+class Rename:
+    """Moves a value to another key, such as ``training.l2``; no value, no change."""
+
+    old: str
+    new: str
+
+    def __call__(self, table: Table) -> Table:
+        *path, key = self.old.split(".")
+        holder = nested(table, path)
+        if holder is not None and key in holder:
+            _put(table, self.new, holder.pop(key))
+        return table
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Removes a key that newer versions do not have."""
+
+    key: str
+
+    def __call__(self, table: Table) -> Table:
+        *path, key = self.key.split(".")
+        holder = nested(table, path)
+        if holder is not None:
+            holder.pop(key, None)
+        return table
+
+
+@dataclass(frozen=True)
+class Default:
+    """Sets what older versions did where they could not say so."""
+
+    key: str
+    value: Any
+
+    def __call__(self, table: Table) -> Table:
+        *path, key = self.key.split(".")
+        holder = nested(table, path)
+        if holder is None or key not in holder:
+            _put(table, self.key, self.value)
+        return table
+
+
+@dataclass(frozen=True)
+class RenameOption:
+    """Renames an option of an encoder or aggregator, wherever its settings are.
+
+    Attributes:
+        role: ``encoder`` or ``aggregator``; that of sentences is changed as well.
+        component: Name of the component, such as ``centrality``.
+        old: Name of the option.
+        new: New name; None drops the option.
+    """
+
+    role: Literal["encoder", "aggregator"]
+    component: str
+    old: str
+    new: str | None
+
+    def __call__(self, table: Table) -> Table:
+        for place in (self.role, f"sentence_{self.role}"):
+            options = table.get(place)
+            if not isinstance(options, dict) or options.get("name") != self.component:
+                continue
+            if self.old in options:
+                value = options.pop(self.old)
+                if self.new is not None:
+                    options[self.new] = value
+        return table
+
+
+def _split_at_random(table: Table) -> Table:
+    """Let a file be split as version 1 did, without regard to classes."""
+    data = table.get("data")
+    packaged = ("rotten-tomatoes", "imdb-25k")  # have a split of their own
+    if data is not None and "dev" not in data and data.get("format") not in packaged:
+        data.setdefault("stratify", False)
+    return table
+
+
+def _metrics_by_name(table: Table) -> Table:
+    for part in ("dev", "test"):
+        if table.get(part) is not None:
+            table[part] = {"accuracy": table[part]}
+    return table
+
+
+def _weighted_counts(table: Table) -> Table:
+    """Let texts have weights: the number of correct predictions is a float."""
+    if "correct" in table["state"]:
+        table["state"]["correct"] = float(table["state"]["correct"])
+    return table
+
+
+def _files_of_a_model(table: Table) -> Table:
+    """Let a pickle hold the files of a model folder; version 1 had its own codec."""
+    held = table.get("pipeline_")
+    if held is not None:
+        config = {"format": "perron-1", "model": json.loads(held["config"])}
+        table["pipeline_"] = {
+            "name": held["name"],
+            "files": {
+                "config.json": json.dumps(config).encode(),
+                "model.safetensors": held["weights"],
+                "tokenizer.json": held["tokenizer"].encode(),
+            },
+        }
+    return table
+
+
+def _options_in_a_table(table: Table) -> Table:
+    """Let a pooling have the options of its aggregator in a table of their own."""
+    name = table.pop("aggregator", "centrality")
+    options = {key: table.pop(key) for key in list(table) if key not in _OF_POOLING}
+    return {**table, "aggregator": {"name": name, **options}}
+
+
+_OF_POOLING = ("dim", "include_prompt")
+
+
+# Version 3 renames options to the terms of torch, transformers and scikit-learn.
+_OPTIONS: dict[tuple[Literal["encoder", "aggregator"], str], dict[str, str]] = {
+    ("aggregator", "centrality"): {
+        "hidden": "hidden_dim",
+        "heads": "num_heads",
+        "source_scale": "source_init_gain",
+        "values": "value",
+        "reach": "max_relative_distance",
+    },
+    ("aggregator", "self-attention"): {
+        "hidden": "hidden_dim",
+        "queries": "num_queries",
+    },
+    ("aggregator", "intra-attention"): {"hidden": "hidden_dim"},
+    ("aggregator", "dynamic-routing"): {
+        "capsules": "num_capsules",
+        "iterations": "num_iterations",
+    },
+    ("encoder", "bilstm"): {"hidden": "hidden_dim", "layers": "num_layers"},
+    ("encoder", "cnn"): {"widths": "kernel_sizes", "filters": "num_filters"},
+    ("encoder", "transformer"): {
+        "hidden": "hidden_dim",
+        "layers": "num_layers",
+        "heads": "num_heads",
+    },
+    ("encoder", "hf"): {"marks": "keep_special_tokens"},
+}
+_SETTINGS = {
+    "vector_spread": "vector_std",
+    "data.tokenised": "data.pretokenized",
+    "data.sentence_mark": "data.sentence_separator",
+    "data.skip_bad": "data.skip_invalid",
+    "data.train_rows": "data.max_train_rows",
+    "training.l2": "training.weight_decay",
+    "training.clip": "training.max_grad_norm",
+    "training.average": "training.ema_decay",
+    "training.accumulate": "training.num_micro_batches",
+    "training.batch_size_low": "training.min_batch_size",
+    "training.learning_rate_floor": "training.min_learning_rate",
+    "training.decay": "training.learning_rate_decay",
+    "training.decay_steps": "training.learning_rate_decay_steps",
+}
+_MODEL_SETTINGS = {
+    "embedding.dim": "embedding.embedding_dim",
+    "head.hidden": "head.hidden_dim",
+}
+# Keys of ``--set``: those of a recipe, with the options of every component.
+_OVERRIDES = {
+    **_SETTINGS,
+    **{f"model.{old}": f"model.{new}" for old, new in _MODEL_SETTINGS.items()},
+    **{
+        f"model.{prefix}{role}.{old}": f"model.{prefix}{role}.{new}"
+        for (role, _), names in _OPTIONS.items()
+        for old, new in names.items()
+        for prefix in ("", "sentence_")
+    },
+}
+
+
+def _rename_nested_options(settings: Table) -> Table:
+    """Rename what is inside options: the solver, the connectivity and ``flow``."""
+    for place in ("aggregator", "sentence_aggregator"):
+        options = settings.get(place)
+        if not isinstance(options, dict) or options.get("name") != "centrality":
+            continue
+        if options.get("value") == "flow":
+            options["value"] = "incoming"
+        for key, names in (
+            ("solver", {"max_steps": "max_iter", "grad_steps": "grad_iter"}),
+            ("connectivity", _OPTIONS["aggregator", "centrality"]),
+        ):
+            inner = options.get(key)
+            if isinstance(inner, dict):
+                options[key] = {names.get(k, k): v for k, v in inner.items()}
+    return settings
+
+
+def _rename_override(override: str) -> str:
+    """Return an override such as ``training.l2=0`` with its new key."""
+    key, separator, value = override.partition("=")
+    key = _OVERRIDES.get(key, key)
+    if key.endswith("aggregator.value"):
+        value = value.replace("flow", "incoming")
+    if value.startswith("{"):  # an inline table of a component and its options
+        for (role, component), names in _OPTIONS.items():
+            if key.endswith(role) and component in value:
+                for old, new in names.items():
+                    value = re.sub(rf"\b{old}(?=\s*=)", new, value)
+    return f"{key}{separator}{value}"
+
+
+def _rename_overrides(study: Table) -> Table:
+    """Rename the keys of all overrides in a study."""
+    for key in ("set", "asked"):
+        if key in study:
+            study[key] = [_rename_override(each) for each in study[key]]
+    if "grid" in study:
+        study["grid"] = [
+            [_rename_override(o) for o in point] for point in study["grid"]
+        ]
+    for variant in study.get("variants", {}).values():
+        if "set" in variant:
+            variant["set"] = [_rename_override(each) for each in variant["set"]]
+    return study
+
+
+def _rename_in_command(record: Table) -> Table:
+    """Rename the keys after ``--set``, because a run is identified by its command."""
+    words = shlex.split(record["command"])
+    for place in range(1, len(words)):
+        if words[place - 1] == "--set":
+            words[place] = _rename_override(words[place])
+    record["command"] = shlex.join(words)
+    return record
+
+
+def _rename_graph_keys(record: Table) -> Table:
+    """Rename keys of the graphs of an explanation."""
+    sentences = record.get("sentences")
+    for graph in [*record.get("words", ()), *([sentences] if sentences else [])]:
+        Rename("places", "spans")(graph)
+        Rename("cut", "truncated")(graph)
+        for head in graph.get("heads", ()):
+            Rename("solver.steps", "solver.iterations")(head)
+    return record
+
+
+# Old prefix of a tensor's name -> new one. Old names are never used again, so that no
+# version is needed to rename them.
+_TENSORS = {
+    r"encoder\.onward\.": "encoder.forward_layers.",
+    r"encoder\.homeward\.": "encoder.backward_layers.",
+    r"encoder\.enter\.": "encoder.input_projection.",
+    r"^optimiser\.": "optimizer.",
+    r"^chance\.": "rng.",
+}
+
+
+def tensor_name(name: str) -> str:
+    """Return the current name of a tensor in a file of any version."""
+    for old, new in _TENSORS.items():
+        name = re.sub(old, new, name)
+    return name
+
+
+# Version -> kind -> changes to the next version, in this order. All kinds share one
+# count of versions: a change of the settings of a model is one line for all of them.
+STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
+    1: {
+        "model": (),
+        "settings": (_split_at_random,),
+        "study": (),
+        "checkpoint": (
+            Rename("standing", "state"),
+            Rename("state.best_accuracy", "state.best_score"),
+            Rename("state.right", "state.correct"),
+            _weighted_counts,
+            Rename("state.seen", "state.examples"),
+            Rename("state.without_best", "state.epochs_since_best"),
+        ),
+        "metrics": (
+            Rename("train_loss", "train_log_loss"),
+            Rename("dev_loss", "dev_log_loss"),
+        ),
+        "result": (
+            Rename("dev_accuracy", "dev"),
+            Rename("test_accuracy", "test"),
+            Rename("commonest", "majority_share"),
+            _metrics_by_name,
+        ),
+        "record": (_metrics_by_name,),
+        "pickle": (_files_of_a_model,),
+        "transformers": (),
+        "sentence_transformers": (_options_in_a_table,),
+    },
+    2: {
+        "model": (Rename("model.vocabulary", "model.vocab_size"),),
+        "model settings": (
+            *(
+                RenameOption(role, component, old, new)
+                for (role, component), names in _OPTIONS.items()
+                for old, new in names.items()
+            ),
+            _rename_nested_options,
+            *(Rename(old, new) for old, new in _MODEL_SETTINGS.items()),
+        ),
+        "settings": tuple(Rename(old, new) for old, new in _SETTINGS.items()),
+        "study": (_rename_overrides,),
+        "record": (
+            _rename_in_command,
+            Rename("right", "correct"),
+            Rename("tested", "test_digest"),
+            Rename("tests", "test_size"),
+        ),
+        "pickle": (
+            Rename("heads", "num_heads"),
+            Rename("hidden_size", "hidden_dim"),
+            Rename("embedding_size", "embedding_dim"),
+        ),
+        "sentence_transformers": (Rename("dim", "embed_dim"),),
+        "graph": (_rename_graph_keys,),
+    },
+}
+
+
+def nested(table: Table, path: Sequence[str]) -> Table | None:
+    """Return the table at a path; None if there is none."""
+    for key in path:
+        value = table.get(key)
+        if not isinstance(value, dict):
+            return None
+        table = value
+    return table
+
+
+def _put(table: Table, path: str, value: Any) -> None:
+    *holders, key = path.split(".")
+    for holder in holders:
+        table = table.setdefault(holder, {})
+    table[key] = value
