@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from papers.gong2019.paper import ACCURACIES, CITED
 from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.experiments import Study
-from perron.experiments.records import Record
+from perron.experiments.records import RunRecord
 from perron.experiments.report import (
     SummaryRow,
     csv_rows,
+    format_mean_std,
     markdown,
-    spread_text,
     summarize,
 )
 from perron.files import markdown_table
@@ -37,7 +37,7 @@ class StudyResult:
 
     study: Study
     summary: dict[str, SummaryRow] = field(default_factory=dict)
-    records: Sequence[Record] = ()
+    records: Sequence[RunRecord] = ()
     missing: str | None = None
     table: str = ""
 
@@ -109,7 +109,7 @@ def _paper_cell(accuracy: float | None) -> str:
 def _our_cell(result: StudyResult, variant: str) -> str:
     row = result.summary.get(variant)
     if row is not None:
-        accuracy = spread_text("accuracy", row.test.get("accuracy"))
+        accuracy = format_mean_std("accuracy", row.test.get("accuracy"))
         return f"{accuracy} ({row.seeds})"
     if variant not in result.study.variants:
         return "-"

@@ -86,7 +86,8 @@ def attention_maps(workspace: Workspace) -> Artifact:
         f'with {test[baseline]:.4f} for "{baseline}". The 95 % confidence interval of '
         f"the difference is {low:+.4f} to {high:+.4f} (bootstrap over the test pairs)."
         f"\n\nCommand: `{COMMAND} {NAME}`; bootstrap seed 0; commit "
-        f"{source_version()}; package {PACKAGE}; data fingerprint {_fingerprint(files.values())}.\n"
+        f"{source_version()}; package {PACKAGE}; data fingerprint "
+        f"{_fingerprint(files.values())}.\n"
     )
     return Artifact(NAME, TITLE, text, [header, *rows])
 

@@ -19,7 +19,7 @@ from perron.models import Classifier
 from perron.solver import power_iteration, stationary_distribution
 from perron.solver.power import default_tolerance
 from perron.text.sampling import Examples, batches_in_order
-from perron.training.prepare import held_out_examples
+from perron.training.prepare import load_run_examples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +80,7 @@ def convergence(workspace: Workspace) -> Artifact:
     if isinstance(trained, str):
         return missing_artifact("convergence", TITLE, trained, COLUMNS)
     try:
-        dev = held_out_examples(trained.pipeline, trained.folder, "dev", workspace.root)
+        dev = load_run_examples(trained.pipeline, trained.folder, "dev", workspace.root)
     except DataError as error:
         reason = workspace.missing("sst2") or str(error)
         return missing_artifact("convergence", TITLE, reason, COLUMNS)
@@ -175,9 +175,9 @@ def _conclusion(results: Sequence[IterationCounts]) -> str:
         f"{default32.tolerance:g}, {100 * default32.converged.mean():.1f} % converge, "
         f"half of them within {np.median(default32.iterations):g} iterations, to "
         f"within {default32.error:.0e}. In float64, "
-        f"{100 * paper64.converged.mean():.1f} % meet the paper's ε, after a median of {np.median(paper64.iterations):g} and at "
-        f"most {paper64.iterations.max()} iterations, with a largest error of "
-        f"{paper64.error:.0e}."
+        f"{100 * paper64.converged.mean():.1f} % meet the paper's ε, after a median of "
+        f"{np.median(paper64.iterations):g} and at most {paper64.iterations.max()} "
+        f"iterations, with a largest error of {paper64.error:.0e}."
     )
 
 

@@ -146,7 +146,7 @@ def _study_settings(workspace: Workspace, name: str) -> dict[str, str]:
     """Return the settings of a study, with all values of its grid."""
     study = workspace.study(name)
     columns = [
-        _recipe_settings(Trial(study, study.compared_with, point, 0).recipe())
+        _recipe_settings(Trial(study, study.reference_variant, point, 0).recipe())
         for point in range(len(study.grid))
     ]
     for column in columns:

@@ -12,8 +12,14 @@ from papers.gong2019.provenance import (
     origin,
 )
 from papers.gong2019.workspace import Artifact, Workspace
-from perron.explain.colors import LIGHT, css, mixed
-from perron.explain.flow import Flow, flows, per_cent, strongest, verdict
+from perron.explain.colors import LIGHT, mix, to_hex
+from perron.explain.flow import (
+    Flow,
+    flow_matrix,
+    percent,
+    prediction_text,
+    strongest_flows,
+)
 from perron.explain.records import Explanation, Graph
 from perron.files import markdown_table
 
@@ -31,7 +37,7 @@ _MAX_NODE_AREA = 1600.0  # of the heaviest word, in square points, if it fits
 _MAX_EDGE_WIDTH = 6.0  # in points
 _RADIUS = 2.0  # of the circle of words, in inches
 _EXTENT = 1.5, 1.25  # from the center to the edge of the panel, in radii
-_ARROW = css(mixed(LIGHT.paper, LIGHT.arc, 0.65))
+_ARROW = to_hex(mix(LIGHT.paper, LIGHT.arc, 0.65))
 
 
 def figure1(workspace: Workspace) -> Artifact:
@@ -61,8 +67,10 @@ def _artifact(
     parts: Sequence[str],
     trained: TrainedModel,
 ) -> Artifact:
-    shown = [strongest(flows(words), EDGES_PER_WORD) for words in record.words]
-    figure = draw_graphs(record.words, shown, parts, verdict(record))
+    shown = [
+        strongest_flows(flow_matrix(words), EDGES_PER_WORD) for words in record.words
+    ]
+    figure = draw_graphs(record.words, shown, parts, prediction_text(record))
     rows: list[Sequence[str]] = [COLUMNS]
     sections = []
     for part, words, edges in zip(parts, record.words, shown, strict=True):
@@ -71,9 +79,9 @@ def _artifact(
     text = "\n\n".join(
         [
             f"![{title}]({name}.svg)",
-            f"Prediction: {verdict(record)}. The area of a node is the centrality of "
-            "the word, its share of the total attention. The width of an arrow from "
-            "word j to word i is the flow between them, the edge A_ij times the "
+            f"Prediction: {prediction_text(record)}. The area of a node is the "
+            "centrality of the word, its share of the total attention. The width of an "
+            "arrow from word j to word i is the flow between them, the edge A_ij times the "
             "centrality of j. The weight of a word is the sum of the flows into it. "
             f"Only the strongest arrows are drawn, {EDGES_PER_WORD:g} per word on "
             "average. Flows from a word to itself are not drawn.",
@@ -85,17 +93,17 @@ def _artifact(
 
 
 def _section(part: str, words: Graph, edges: Sequence[Flow]) -> str:
-    flow = flows(words)
+    flow = flow_matrix(words)
     between = flow.sum() - flow.trace()
     drawn = sum(edge.share for edge in edges)
     heading = f"### {part.capitalize()}: {' '.join(words.nodes)}"
     weights = zip(words.nodes, _weights(words), strict=True)
     nodes = markdown_table(
-        ["word", "centrality"], [[word, per_cent(share)] for word, share in weights]
+        ["word", "centrality"], [[word, percent(share)] for word, share in weights]
     )
     summary = (
-        f"{per_cent(float(between))} of the total attention flows between different "
-        f"words; the {len(edges)} arrows carry {per_cent(drawn)}."
+        f"{percent(float(between))} of the total attention flows between different "
+        f"words; the {len(edges)} arrows carry {percent(drawn)}."
     )
     return f"{heading}\n\n{nodes}\n\n{summary}"
 
@@ -135,13 +143,13 @@ def draw_graphs(
     width, height = _EXTENT
     size = 2 * width * _RADIUS * len(graphs), 2 * height * _RADIUS + 0.5
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(title, color=css(LIGHT.ink))
+    figure.suptitle(title, color=to_hex(LIGHT.ink))
     panels = figure.subplots(1, len(graphs), squeeze=False)[0]
     for axes, words, edges, name in zip(panels, graphs, shown, names, strict=True):
         axes.set(xlim=(-width, width), ylim=(-height, height), aspect="equal")
         axes.set_axis_off()
         if len(graphs) > 1:
-            axes.set_title(name, color=css(LIGHT.muted))
+            axes.set_title(name, color=to_hex(LIGHT.muted))
         _draw(axes, words, edges)
     return figure
 
@@ -178,8 +186,8 @@ def _draw(axes: "Axes", words: Graph, edges: Sequence[Flow]) -> None:
         [x for x, _ in positions],
         [y for _, y in positions],
         areas,
-        color=css(LIGHT.full),
-        edgecolors=css(LIGHT.ink),
+        color=to_hex(LIGHT.full),
+        edgecolors=to_hex(LIGHT.ink),
         linewidths=0.8,
         zorder=2,
     )
@@ -187,13 +195,13 @@ def _draw(axes: "Axes", words: Graph, edges: Sequence[Flow]) -> None:
         words.nodes, weights, positions, radii, strict=True
     ):
         axes.annotate(
-            f"{word} {per_cent(share)}",
+            f"{word} {percent(share)}",
             (x, y),
             xytext=(x * (radius + 5), y * (radius + 5)),
             textcoords="offset points",
             ha="center" if abs(x) < 0.1 else "left" if x > 0 else "right",
             va="center" if abs(y) < 0.95 else "bottom" if y > 0 else "top",
-            color=css(LIGHT.ink),
+            color=to_hex(LIGHT.ink),
             fontsize=11,
             zorder=3,
         )

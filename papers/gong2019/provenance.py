@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from papers.gong2019.workspace import COMMAND, Artifact, Workspace
-from perron.experiments.records import RECORD, Record, read_records, source_version
+from perron.experiments.records import RECORD, RunRecord, read_records, source_version
 from perron.experiments.study import Trial
 from perron.pipeline import Pipeline
 
@@ -25,7 +25,7 @@ class TrainedModel:
 
     pipeline: Pipeline
     trial: Trial
-    record: Record
+    record: RunRecord
     folder: Path
 
 
@@ -47,13 +47,13 @@ def find_or_train(workspace: Workspace, name: str) -> TrainedModel | str:
                 "it"
             )
     pipeline, trial, record = workspace.model(name, VARIANT)
-    folder = workspace.out / "runs" / name / trial.folder
+    folder = workspace.out / "runs" / name / trial.folder_name
     return TrainedModel(pipeline, trial, record, folder)
 
 
 def _is_trained(workspace: Workspace, name: str) -> bool:
     trial = workspace.trial(name, VARIANT)
-    records = read_records(workspace.out / "runs" / name / trial.folder / RECORD)
+    records = read_records(workspace.out / "runs" / name / trial.folder_name / RECORD)
     return any(record.command == trial.command for record in records)
 
 
@@ -68,7 +68,7 @@ def origin(trained: TrainedModel) -> str:
     )
 
 
-def _accuracy(record: Record) -> str:
+def _accuracy(record: RunRecord) -> str:
     parts = {"dev": record.dev, "test": record.test}
     accuracies = [
         f"{100 * metrics['accuracy']:.1f} % on {part}"

@@ -15,8 +15,8 @@ from papers.gong2019.timing import timing
 from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.cli import options
 from perron.cli.app import run_app
-from perron.cli.console import results, say
-from perron.cli.study import share_work, tell_trial, vector_overrides
+from perron.cli.console import print_message, results
+from perron.cli.study import print_trial, run_workers, vector_overrides
 from perron.errors import SettingsError
 from perron.files import make_folder
 
@@ -98,7 +98,7 @@ def reproduce(
         data_dir,
         [*vector_overrides(vectors), *(set_ or ())],
         seeds,
-        None if quiet else tell_trial,
+        None if quiet else print_trial,
         only_done,
     )
     arguments = [f"--out={out}", *(["--quiet"] if quiet else [])]
@@ -107,10 +107,10 @@ def reproduce(
     arguments += [f"--set={setting}" for setting in workspace.overrides]
     for name in TARGETS if target == ALL else [target]:
         if workers > 1 and name in PARALLEL_TARGETS and not only_done:
-            share_work(workers, [name, *arguments], module="papers.gong2019")
+            run_workers(workers, [name, *arguments], module="papers.gong2019")
         artifact = TARGETS[name](workspace)
         written = artifact.write(out)
         results.print(f"{artifact.title}\n\n{artifact.text}")
         if not quiet:
             files = ", ".join(map(str, written))
-            say(f"Wrote {files}" if files else f"Kept {out / name}.md")
+            print_message(f"Wrote {files}" if files else f"Kept {out / name}.md")

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from perron.errors import DataError
 from perron.experiments import Study, read_study, run_study
-from perron.experiments.records import Record, best_point, done_records, find_records
+from perron.experiments.records import (
+    RunRecord,
+    best_point,
+    find_records,
+    finished_records,
+)
 from perron.experiments.runner import WAIT_SECONDS, OnTrial, run_trial
 from perron.experiments.study import Trial
 from perron.files import FolderLockedError, atomic_write, csv_bytes
@@ -118,14 +123,14 @@ class Workspace:
             return f"{error}; or pass other word vectors with --vectors"
         return None
 
-    def records(self, name: str) -> list[Record]:
+    def records(self, name: str) -> list[RunRecord]:
         """Return the records of a study, after running what is missing."""
         study, folder = self.study(name), self.out / "runs" / name
         if self.only_done or self.missing(name):
-            return done_records(study, folder)
+            return finished_records(study, folder)
         return run_study(study, folder, root=self.root, on_trial=self.on_trial)
 
-    def model(self, name: str, variant: str) -> tuple[Pipeline, Trial, Record]:
+    def model(self, name: str, variant: str) -> tuple[Pipeline, Trial, RunRecord]:
         """Return a trained model of a study, its trial (with seed 0) and its record.
 
         The model is trained if necessary; if another process is training it, this waits
@@ -141,7 +146,7 @@ class Workspace:
             except FolderLockedError:
                 time.sleep(WAIT_SECONDS)
             else:
-                return load(folder / trial.folder), trial, record
+                return load(folder / trial.folder_name), trial, record
 
     def trial(self, name: str, variant: str) -> Trial:
         """Return the trial whose model represents a variant of a study."""

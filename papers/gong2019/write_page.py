@@ -23,8 +23,8 @@ from papers.gong2019.workspace import COMMAND, STUDIES, Workspace, study_file
 from perron.experiments import read_study
 from perron.experiments.records import (
     RECORDS,
-    done_records,
     find_records,
+    finished_records,
     write_records,
 )
 from perron.experiments.report import csv_rows, markdown, summarize
@@ -66,7 +66,7 @@ def copy_results(source: Path) -> None:
             continue
         make_folder(target)
         write_records(target / RECORDS, merged.values())
-        records = done_records(study, target)  # without runs of other settings
+        records = finished_records(study, target)  # without runs of other settings
         write_records(target / RECORDS, records)
         atomic_write(target / "runs.csv", csv_bytes(csv_rows(records)))
     for name in set(TARGETS) - set(FROM_RECORDS):
@@ -91,7 +91,7 @@ def content(name: str) -> str:
         _, _, text = path.read_text(encoding="utf-8").partition("\n")  # skip the title
         return text.replace("](", f"]({LINK}/").replace("\n### ", "\n#### ")
     study = read_study(OTHER_STUDIES[name])
-    lines = summarize(study, done_records(study, RESULTS / "runs" / name))
+    lines = summarize(study, finished_records(study, RESULTS / "runs" / name))
     return markdown(study, lines) if lines else "Not run yet."
 
 

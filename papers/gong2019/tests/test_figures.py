@@ -29,7 +29,7 @@ def artifact(request, small_workspace):
     return request.param(small_workspace)
 
 
-def explained(workspace, name):
+def explain(workspace, name):
     pipeline, _, _ = workspace.model(STUDIES[name], "centrality")
     return pipeline.explain(*TEXTS[name].values())
 
@@ -39,7 +39,7 @@ def rows_of(artifact, part, kind):
 
 
 def test_every_word_has_a_row_with_its_weight(artifact, small_workspace):
-    record = explained(small_workspace, artifact.name)
+    record = explain(small_workspace, artifact.name)
     assert tuple(artifact.rows[0]) == COLUMNS
     for (part, text), words in zip(
         TEXTS[artifact.name].items(), record.words, strict=True
@@ -52,23 +52,23 @@ def test_every_word_has_a_row_with_its_weight(artifact, small_workspace):
 
 
 def test_the_edges_are_the_strongest_flows_between_words(artifact, small_workspace):
-    record = explained(small_workspace, artifact.name)
+    record = explain(small_workspace, artifact.name)
     for part, words in zip(TEXTS[artifact.name], record.words, strict=True):
         rows = rows_of(artifact, part, "edge")
-        # By hand: what j passes on to i, without what it keeps.
-        moved = np.array(words.heads[0].edges) * np.array(words.weights)
-        np.fill_diagonal(moved, -1)
+        # The flow from j to i, without that from a word to itself.
+        flow = np.array(words.heads[0].edges) * np.array(words.weights)
+        np.fill_diagonal(flow, -1)
         count = round(figures.EDGES_PER_WORD * len(words.nodes))
-        best = np.sort(moved, axis=None)[::-1][:count]
+        best = np.sort(flow, axis=None)[::-1][:count]
         shares = [float(row[-1]) for row in rows]
         np.testing.assert_allclose(shares, best, atol=1e-6)
         for _, _, word, j, to, i, share in rows:
             assert (words.nodes[int(j)], words.nodes[int(i)]) == (word, to)
-            assert moved[int(i), int(j)] == pytest.approx(float(share), abs=1e-6)
+            assert flow[int(i), int(j)] == pytest.approx(float(share), abs=1e-6)
 
 
-def test_the_picture_has_a_node_for_each_word(artifact):
-    root = ET.fromstring(artifact.pictures[f"{artifact.name}.svg"])
+def test_the_figure_has_a_node_for_each_word(artifact):
+    root = ET.fromstring(artifact.images[f"{artifact.name}.svg"])
     labels = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
     for text in TEXTS[artifact.name].values():
         for word in text.split():
@@ -82,12 +82,12 @@ def test_the_picture_has_a_node_for_each_word(artifact):
     assert len(nodes) == sum(
         len(text.split()) for text in TEXTS[artifact.name].values()
     )
-    assert artifact.pictures[f"{artifact.name}.png"].startswith(PNG_MAGIC)
+    assert artifact.images[f"{artifact.name}.png"].startswith(PNG_MAGIC)
 
 
-def test_areas_of_nodes_and_widths_of_arrows_tell_the_shares(small_workspace):
-    words = explained(small_workspace, "figure1").words[0]
-    edges = figures.strongest(figures.flows(words), 1.0)
+def test_node_areas_and_arrow_widths_are_proportional_to_the_shares(small_workspace):
+    words = explain(small_workspace, "figure1").words[0]
+    edges = figures.strongest_flows(figures.flows(words), 1.0)
     figure = figures.draw_graphs([words], [edges], ["sentence"], "title")
     (axes,) = figure.axes
     areas = axes.collections[0].get_sizes()
@@ -95,66 +95,66 @@ def test_areas_of_nodes_and_widths_of_arrows_tell_the_shares(small_workspace):
     widths = np.array([arrow.get_linewidth() for arrow in axes.patches])[::-1]
     shares = np.array([edge.share for edge in edges])
     np.testing.assert_allclose(widths / widths[0], shares / shares[0])
-    # An arrow begins at its source and ends at its target.
-    places = axes.collections[0].get_offsets()
+    # An arrow goes from its source to its target.
+    positions = axes.collections[0].get_offsets()
     begin, end = axes.patches[-1]._posA_posB
-    np.testing.assert_allclose(places[edges[0].source], begin)
-    np.testing.assert_allclose(places[edges[0].target], end)
+    np.testing.assert_allclose(positions[edges[0].source], begin)
+    np.testing.assert_allclose(positions[edges[0].target], end)
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 40])
-def test_nodes_do_not_cover_each_other(count, small_workspace):
-    words = explained(small_workspace, "figure1").words[0]
-    even = replace(words, nodes=["word"] * count, weights=[1 / count] * count)
-    figure = figures.draw_graphs([even], [[]], ["sentence"], "title")
-    figure.draw_without_rendering()  # settles what is where
+def test_nodes_do_not_overlap(count, small_workspace):
+    words = explain(small_workspace, "figure1").words[0]
+    equal = replace(words, nodes=["word"] * count, weights=[1 / count] * count)
+    figure = figures.draw_graphs([equal], [[]], ["sentence"], "title")
+    figure.draw_without_rendering()  # runs the layout
     (axes,) = figure.axes
     (nodes,) = axes.collections
     x, y = (axes.transData.transform(nodes.get_offsets()) * 72 / figure.dpi).T
-    apart = np.hypot(x - np.roll(x, 1), y - np.roll(y, 1))
-    across = 2 * np.sqrt(nodes.get_sizes()[0] / np.pi)
-    assert count == 1 or apart.min() > across
+    distance = np.hypot(x - np.roll(x, 1), y - np.roll(y, 1))
+    diameter = 2 * np.sqrt(nodes.get_sizes()[0] / np.pi)
+    assert count == 1 or distance.min() > diameter
 
 
-def test_a_second_call_gives_the_same(artifact, small_workspace):
+def test_the_result_is_reproducible(artifact, small_workspace):
     again = {"figure1": figure1, "graph": graph}[artifact.name](small_workspace)
     assert again == artifact
 
 
-def test_the_text_says_where_it_comes_from(artifact, small_workspace):
+def test_the_text_states_the_origin_of_the_model(artifact, small_workspace):
     _, trial, _ = small_workspace.model(STUDIES[artifact.name], "centrality")
     assert trial.command in artifact.text
-    for told in (f"![{artifact.title}]({artifact.name}.svg)", "seed 0", "fingerprint"):
-        assert told in artifact.text
+    for part in (f"![{artifact.title}]({artifact.name}.svg)", "seed 0", "fingerprint"):
+        assert part in artifact.text
     for text in TEXTS[artifact.name].values():
         assert text in artifact.text
 
 
 @pytest.mark.parametrize("target", [figure1, graph])
-def test_without_data_it_says_what_is_missing(target, no_data):
+def test_missing_data_are_reported(target, no_data):
     artifact = target(no_data)
     assert artifact.text.startswith("Missing: ")
     assert ("Treebank" if target is figure1 else "SNLI 1.0") in artifact.text
     assert [tuple(row) for row in artifact.rows] == [COLUMNS]
-    assert not artifact.pictures
+    assert not artifact.images
     assert not no_data.out.exists()
 
 
-def test_a_trained_model_is_enough(small_workspace, tmp_path):
-    want = figure1(small_workspace)
+def test_a_trained_model_does_not_need_the_data(small_workspace, tmp_path):
+    expected = figure1(small_workspace)
     assert (
-        figure1(Workspace(small_workspace.out, tmp_path, TINY)).pictures
-        == want.pictures
+        figure1(Workspace(small_workspace.out, tmp_path, TINY)).images
+        == expected.images
     )
 
 
-def test_nothing_is_trained_if_only_what_is_done_is_asked_for(small_root, tmp_path):
+def test_only_done_trains_nothing(small_root, tmp_path):
     artifact = figure1(Workspace(tmp_path, small_root, TINY, only_done=True))
-    assert "no centrality model is trained yet" in artifact.text
+    assert "a trained centrality model of sst2" in artifact.text
     assert not any(tmp_path.iterdir())
 
 
-def test_a_model_of_other_settings_is_refused(small_workspace, small_root):
+def test_a_model_with_other_settings_is_an_error(small_workspace, small_root):
     figure1(small_workspace)
     other = Workspace(
         small_workspace.out, small_root, [*TINY, "training.max_grad_norm=3.0"]
@@ -163,7 +163,7 @@ def test_a_model_of_other_settings_is_refused(small_workspace, small_root):
         figure1(other)
 
 
-def test_a_model_that_another_process_trains_is_waited_for(
+def test_a_model_that_another_process_is_training_is_awaited(
     small_workspace, monkeypatch
 ):
     monkeypatch.setattr(workspace_module, "WAIT_SECONDS", 0.01)
@@ -171,7 +171,7 @@ def test_a_model_that_another_process_trains_is_waited_for(
     folder = small_workspace.out / "runs" / "sst2"
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as other:
-        other.enter_context(locked(folder, trial.lock))
+        other.enter_context(locked(folder, trial.lock_name))
         threading.Timer(0.3, other.close).start()
-        _, found, _ = small_workspace.model("sst2", "centrality")
-    assert found == trial
+        _, trained_trial, _ = small_workspace.model("sst2", "centrality")
+    assert trained_trial == trial

@@ -30,7 +30,7 @@ def test_every_record_is_complete(path):
     for record in records:
         assert record.command.startswith("perron train ")
         assert record.command.endswith(f"training.seed={record.seed}")
-        assert record.answers().mean() == pytest.approx(record.test["accuracy"])
+        assert record.correct_mask().mean() == pytest.approx(record.test["accuracy"])
         assert len(record.data) == 16
         assert not record.commit.endswith("+"), "uncommitted changes"
     assert len({record.test_digest for record in records}) == 1

