@@ -7,7 +7,7 @@ import pytest
 from perron_tests.errors import mentions
 
 from perron.errors import DataError
-from perron.files import FolderLockedError, atomic_write, locked, make_folder
+from perron.files import FolderLockedError, atomic_write, lock_folder, make_folder
 
 
 def names(folder):
@@ -118,8 +118,8 @@ def test_only_files_are_replaced(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from perron.files import locked
-with locked(Path(sys.argv[1])):
+from perron.files import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -142,15 +142,15 @@ def test_one_process_at_a_time_holds_a_folder(tmp_path):
     with other_process(tmp_path) as process:
         with (
             pytest.raises(FolderLockedError, match="another process") as caught,
-            locked(tmp_path),
+            lock_folder(tmp_path),
         ):
             pytest.fail("the lock is held twice")
         assert caught.value.path == tmp_path
-        with locked(tmp_path, "of something else"):
+        with lock_folder(tmp_path, "of something else"):
             pass
         process.stdin.close()
         assert process.wait(60) == 0
-        with locked(tmp_path):
+        with lock_folder(tmp_path):
             pass
 
 
@@ -158,14 +158,14 @@ def test_a_lock_ends_with_a_process_that_is_killed(tmp_path):
     with other_process(tmp_path) as process:
         process.kill()
         process.wait(60)
-        with locked(tmp_path):
+        with lock_folder(tmp_path):
             pass
 
 
 def test_a_lock_can_be_taken_again_after_an_error(tmp_path):
-    with pytest.raises(ValueError, match="inside"), locked(tmp_path):
+    with pytest.raises(ValueError, match="inside"), lock_folder(tmp_path):
         raise ValueError("inside")
-    with locked(tmp_path), pytest.raises(FolderLockedError), locked(tmp_path):
+    with lock_folder(tmp_path), pytest.raises(FolderLockedError), lock_folder(tmp_path):
         pytest.fail("the lock is held twice in one process")
 
 
@@ -173,14 +173,14 @@ def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real", target_is_directory=True)
     with other_process(tmp_path / "link"), pytest.raises(FolderLockedError):  # noqa: SIM117
-        with locked(tmp_path / "real"):
+        with lock_folder(tmp_path / "real"):
             pytest.fail("the lock is held twice")
 
 
 def test_a_lock_leaves_all_other_files_as_they_are(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / ".lock").write_text("of an earlier version")
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         assert names(tmp_path) == [".lock", "a.txt"]
     assert names(tmp_path) == [".lock", "a.txt"]
     assert (tmp_path / "a.txt").read_text() == "a"
@@ -189,6 +189,6 @@ def test_a_lock_leaves_all_other_files_as_they_are(tmp_path):
 def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path):
     with (
         pytest.raises(DataError, match="missing: there is no such folder"),
-        locked(tmp_path / "missing"),
+        lock_folder(tmp_path / "missing"),
     ):
         pytest.fail("nothing was locked")

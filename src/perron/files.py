@@ -82,7 +82,7 @@ def make_folder(path: Path) -> None:
         raise DataError(f"cannot be made a folder ({error.strerror})", path) from error
 
 
-def remove_parts(folder: Path) -> None:
+def remove_temporary_files(folder: Path) -> None:
     """Remove what a killed process left of files that it was writing."""
     for path in folder.glob(".*.part"):
         path.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ class FolderLockedError(DataError):
 
 
 @contextmanager
-def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
+def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
     """Lock a folder against other processes, without waiting for them.
 
     The operating system releases the lock when the process ends, even if it is killed.
@@ -121,7 +121,7 @@ def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
         yield
 
 
-def by_extension(
+def match_extension(
     path: str | Path, extensions: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return what a file may be by its extension, in upper or lower case.
@@ -172,7 +172,7 @@ def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
     return text.getvalue().encode()
 
 
-def p_value_text(p_value: float | None) -> str:
+def format_p_value(p_value: float | None) -> str:
     """Return a p-value as text; it is never 0."""
     if p_value is None:
         return ""

@@ -184,7 +184,7 @@ def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
         raise DataError(f"cannot be downloaded: {problem}", where) from error
 
 
-def names_of(folders: Sequence[str | Path]) -> list[str]:
+def short_names(folders: Sequence[str | Path]) -> list[str]:
     """Return a short name for each folder: ``a/x`` and ``b/x``, but ``y`` for c/y."""
     parts = [Path(folder).resolve().parts for folder in folders]
     repeated = [path for path, count in Counter(parts).items() if count > 1]

@@ -29,7 +29,7 @@ VERSION = "format_version"
 _GRAPH = "perron-graph-"  # and the version, under "schema"
 
 
-def current(kind: Kind) -> int:
+def current_version(kind: Kind) -> int:
     """Return the version that is written: that of the last change of the kind."""
     changed = [
         version
@@ -41,7 +41,7 @@ def current(kind: Kind) -> int:
 
 def stamp(kind: Kind, table: Mapping[str, Any]) -> Table:
     """Return a table with the version that is written as its first key."""
-    return {VERSION: current(kind), **table}
+    return {VERSION: current_version(kind), **table}
 
 
 def migrate(kind: Kind, table: object, where: str | Path | None = None) -> Table:
@@ -60,7 +60,7 @@ def migrate(kind: Kind, table: object, where: str | Path | None = None) -> Table
         raise DataError(f"{kind} must be a table of keys, got {table!r}", where)
     content = dict(table)
     version = _take_version(kind, content, where)
-    newest = current(kind)
+    newest = current_version(kind)
     if version > newest:
         raise DataError(
             f"was written by a newer version of Perron (format {version}; this version "

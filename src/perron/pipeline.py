@@ -13,21 +13,21 @@ from torch import Tensor
 from perron.errors import DataError
 from perron.explain import Explanation, explain
 from perron.files import make_folder
-from perron.hub import find_model, model_card, names_of
+from perron.hub import find_model, model_card, short_names
 from perron.models import Classifier, ModelConfig, PairClassifier, load_model
 from perron.models.config import (
     CARD,
     TOKENIZER,
     Files,
     HuggingFaceSettings,
+    file_location,
     folder_files,
     model_files,
     read_bytes,
-    where_is,
     write_files,
 )
 from perron.text.encoding import TextProcessor
-from perron.text.sampling import batches_in_order, inputs_of
+from perron.text.sampling import collate, evaluation_batches
 from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
 
 _CHUNK = 4096  # texts that are sorted by length together
@@ -71,7 +71,7 @@ class Pipeline(PyTorchModelHubMixin):
 
     def pretokenized(self) -> "Pipeline":
         """Return the same model for texts whose words are separated by spaces."""
-        processor = self.processor.reading(True, self.processor.sentence_separator)
+        processor = self.processor.for_input(True, self.processor.sentence_separator)
         return Pipeline(self.model, processor, self.name, self.card)
 
     @property
@@ -180,8 +180,8 @@ class Pipeline(PyTorchModelHubMixin):
         self.model.eval()
         for begin, rows in self._chunks(processor or self.processor, texts, pairs):
             sizes = np.array([sum(len(ids) for ids in row.values()) for row in rows])
-            for part in batches_in_order(sizes, batch_size):
-                inputs = inputs_of([rows[place] for place in part])
+            for part in evaluation_batches(sizes, batch_size):
+                inputs = collate([rows[place] for place in part])
                 moved = {name: tensor.to(device) for name, tensor in inputs.items()}
                 with torch.inference_mode():
                     results[begin + part] = compute(moved).cpu().numpy()
@@ -196,7 +196,7 @@ class Pipeline(PyTorchModelHubMixin):
         for begin in range(0, len(texts), _CHUNK):
             end = begin + _CHUNK
             second = None if pairs is None else pairs[begin:end]
-            yield begin, processor.rows(texts[begin:end], second)
+            yield begin, processor.encode(texts[begin:end], second)
 
     def save_pretrained(self, save_directory: str | Path, **hub: Any) -> str | None:
         """Write weights, words, a model card and, last, config.json.
@@ -278,7 +278,7 @@ class Pipeline(PyTorchModelHubMixin):
 
 def _read_tokenizer(config: ModelConfig, files: Files) -> TextTokenizer:
     """Read the tokenizer of a model and check that it belongs to it."""
-    where, encoder = where_is(files, TOKENIZER), config.settings.encoder
+    where, encoder = file_location(files, TOKENIZER), config.settings.encoder
     if TOKENIZER not in files:
         raise DataError("is missing: no text can be read without it", where)
     content = read_bytes(files, TOKENIZER)
@@ -350,6 +350,6 @@ def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> 
 def load_all(folders: Sequence[str | Path]) -> list[Pipeline]:
     """Load models; each is named by as many last parts of its path as it takes."""
     loaded = [load(folder) for folder in folders]
-    for pipeline, name in zip(loaded, names_of(folders), strict=True):
+    for pipeline, name in zip(loaded, short_names(folders), strict=True):
         pipeline.name = name
     return loaded

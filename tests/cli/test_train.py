@@ -107,9 +107,9 @@ def test_resuming_with_other_settings_is_refused(perron, texts, tmp_path):
 
 
 def test_a_run_in_use_is_left_alone(perron, texts, tmp_path):
-    from perron.files import locked
+    from perron.files import lock_folder
 
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         told = perron("train", "--data", texts, "--out", tmp_path, *TINY)
     assert told.status == 1
     assert_mentions(told.err, tmp_path, "another process")

@@ -15,15 +15,15 @@ from perron.experiments import run_study
 from perron.experiments.records import (
     RECORDS,
     best_point,
-    done_records,
     find_records,
+    finished_records,
     missing_trials,
     read_records,
     source_version,
 )
 from perron.experiments.runner import run_trial
 from perron.experiments.study import Trial, Variant
-from perron.files import FolderLockedError, locked
+from perron.files import FolderLockedError, lock_folder
 from perron.training.run import read_predictions, read_result
 
 
@@ -54,7 +54,7 @@ def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
         assert {r.point for r in others} == {best}
     assert len(records) == len(seen) == 7
     assert [count for *_, count, _ in seen] == list(range(7))
-    assert {known for *_, known in seen} == {study.runs} == {7}
+    assert {known for *_, known in seen} == {study.num_runs} == {7}
 
 
 def test_a_record_says_what_its_run_says(done):
@@ -67,8 +67,8 @@ def test_a_record_says_what_its_run_says(done):
         )
         result = read_result(place)
         predicted, expected = read_predictions(place)
-        assert record.answers().tolist() == (predicted == expected).tolist()
-        assert record.test["accuracy"] == pytest.approx(record.answers().mean())
+        assert record.correct_mask().tolist() == (predicted == expected).tolist()
+        assert record.test["accuracy"] == pytest.approx(record.correct_mask().mean())
         assert (record.dev, record.test) == (result.dev, result.test)
         assert record.seed == result.seed
         assert record.commit == source_version()
@@ -92,9 +92,9 @@ def test_a_quick_look_loses_no_record(done, tmp_path):
     variants = {name: Variant(set=v.set, seeds=1) for name, v in study.variants.items()}
     quick = study.model_copy(update={"variants": variants})
     assert len(run_study(quick, tmp_path)) == 4
-    assert done_records(study, tmp_path) == records
+    assert finished_records(study, tmp_path) == records
     other = study.model_copy(update={"set": ("training.max_grad_norm=3",)})
-    assert done_records(other, tmp_path) == []
+    assert finished_records(other, tmp_path) == []
 
 
 def test_records_stand_for_runs_whose_folders_are_gone(done, tmp_path):
@@ -123,7 +123,7 @@ def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
 
 def test_what_another_process_runs_is_left_to_it(study, tmp_path):
     trial = Trial(study, "centrality", 0, 0)
-    with locked(tmp_path, trial.lock), pytest.raises(FolderLockedError):
+    with lock_folder(tmp_path, trial.lock_name), pytest.raises(FolderLockedError):
         run_trial(trial, tmp_path)
     assert run_trial(trial, tmp_path) == run_trial(trial, tmp_path)
 
@@ -162,13 +162,13 @@ def test_a_run_is_known_by_its_command_whatever_it_is_called_by_now(done, tmp_pa
             "variants": {"new name": study.variants["centrality"]},
         }
     )
-    found = done_records(changed, tmp_path)
+    found = finished_records(changed, tmp_path)
     points = {r.command: r.point for r in records if r.variant == "centrality"}
     assert {r.variant for r in found} == {"new name"}
     assert len({r.command for r in found if r.seed == 0}) == 2
     assert all(r.point == 1 - points[r.command] for r in found)
     alone = changed.model_copy(update={"grid": study.grid[1:]})
-    assert {r.point for r in done_records(alone, tmp_path)} == {0}
+    assert {r.point for r in finished_records(alone, tmp_path)} == {0}
 
 
 def test_the_commit_is_that_of_perron_alone(tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ from perron_tests.pipelines import OTHERS, TEXTS, small_pipeline
 
 from perron.errors import DataError
 from perron.explain import Explanation
-from perron.explain.build import _in_seven_digits
+from perron.explain.build import _round_to_seven_digits
 from perron.explain.records import SCHEMA
-from perron.migrations import current
+from perron.migrations import current_version
 
 
 @settings(deadline=None)
@@ -93,7 +93,7 @@ def test_a_record_cut_short_is_refused():
 
 
 def test_the_schema_is_that_of_the_newest_version():
-    assert f"perron-graph-{current('graph')}" == SCHEMA
+    assert f"perron-graph-{current_version('graph')}" == SCHEMA
 
 
 def test_a_field_that_was_added_under_the_same_schema_is_ignored():
@@ -121,7 +121,7 @@ def test_a_document_has_as_many_graphs_as_sentences():
 
 @given(st.floats(0, 1, allow_subnormal=True))
 def test_seven_digits_are_kept_and_the_decimals_are_short(number):
-    (short,) = _in_seven_digits(np.array([number]))
+    (short,) = _round_to_seven_digits(np.array([number]))
     assert abs(short - number) <= 5e-7 * number
     digits = repr(float(short)).split("e")[0].replace(".", "").strip("0")
     assert number < 1e-16 or len(digits) <= 7
@@ -129,7 +129,7 @@ def test_seven_digits_are_kept_and_the_decimals_are_short(number):
 
 def test_tiny_numbers_and_zero_stay_what_they_are():
     numbers = np.array([0.0, 5e-324, 1e-300, 3.14159265358979e-20, 1.0])
-    np.testing.assert_array_equal(_in_seven_digits(numbers), numbers)
+    np.testing.assert_array_equal(_round_to_seven_digits(numbers), numbers)
 
 
 def test_a_file_of_edges_is_much_shorter_than_in_full():

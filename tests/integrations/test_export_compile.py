@@ -4,7 +4,7 @@ from perron_tests.models import AGGREGATORS, ENCODERS, KINDS
 from perron_tests.plain import run_plain
 from torch import nn
 
-from perron.layers.lstm import OneWayLSTM, lstm_op
+from perron.layers.lstm import TraceableLSTM, lstm_op
 
 
 def test_whole_models_compile_once_for_all_lengths():
@@ -30,7 +30,7 @@ def test_a_compiled_model_learns_like_an_eager_one():
 
 
 def test_the_traced_lstm_is_that_of_torch():
-    ours = OneWayLSTM(4, 3).double()
+    ours = TraceableLSTM(4, 3).double()
     theirs = nn.LSTM(4, 3, batch_first=True).double()
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
@@ -47,11 +47,11 @@ def test_the_traced_lstm_is_that_of_torch():
 
 def test_the_traced_lstm_keeps_what_torch_asks_of_operators():
     x = torch.randn(2, 5, 4, requires_grad=True)
-    torch.library.opcheck(lstm_op, (x, *OneWayLSTM(4, 3).parameters()))
+    torch.library.opcheck(lstm_op, (x, *TraceableLSTM(4, 3).parameters()))
 
 
 def test_weights_are_drawn_as_torch_draws_them():
     torch.manual_seed(1)
-    ours = OneWayLSTM(4, 3).state_dict()
+    ours = TraceableLSTM(4, 3).state_dict()
     torch.manual_seed(1)
     torch.testing.assert_close(ours, nn.LSTM(4, 3, batch_first=True).state_dict())

@@ -25,7 +25,7 @@ from perron.integrations.hugging_face import (
     CentralityConfig,
     CentralityForSequenceClassification,
 )
-from perron.migrations import current
+from perron.migrations import current_version
 from perron.pooling import CentralityPool
 
 NAMES = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
@@ -219,7 +219,7 @@ def test_a_configuration_has_a_format_version(bert, tmp_path):
     classifier(bert).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     content = json.loads(path.read_text())
-    assert content["format_version"] == current("transformers")
+    assert content["format_version"] == current_version("transformers")
     assert not hasattr(CentralityConfig.from_pretrained(tmp_path), "format_version")
     path.write_text(json.dumps(content | {"format_version": 99}))
     with pytest.raises(DataError, match="newer version of Perron"):

@@ -11,7 +11,7 @@ import torch
 from perron_tests.opinions import QUICK, opinions
 
 from perron.errors import DataError
-from perron.migrations import current
+from perron.migrations import current_version
 from perron.sklearn import CentralityClassifier, CentralityVectorizer
 
 TEXTS, LABELS = opinions(40)
@@ -64,12 +64,12 @@ def test_a_pickle_names_the_public_module_and_its_format_version(fitted):
         if code.name == "GLOBAL"
     }
     assert {name for name in modules if name.startswith("perron")} == {"perron.sklearn"}
-    assert fitted.__getstate__()["format_version"] == current("pickle")
+    assert fitted.__getstate__()["format_version"] == current_version("pickle")
     assert not hasattr(pickle.loads(content), "format_version")
 
 
 def test_a_pickle_of_the_future_is_refused(fitted):
-    state = fitted.__getstate__() | {"format_version": current("pickle") + 1}
+    state = fitted.__getstate__() | {"format_version": current_version("pickle") + 1}
     with pytest.raises(DataError, match=r"newer version of Perron .*Upgrade"):
         CentralityClassifier().__setstate__(state)
 

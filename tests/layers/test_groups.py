@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from perron.layers.encoders import _TakeOrZero, length_groups, take
+from perron.layers.encoders import _TakeOrZero, group_by_length, take
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=25)
 
@@ -26,7 +26,9 @@ def rows_of_texts(lengths):
 
 
 def test_three_texts_by_hand():
-    groups = length_groups([1, 0, 10, 9])  # 9 of 10: a tenth of the last row is padding
+    groups = group_by_length(
+        [1, 0, 10, 9]
+    )  # 9 of 10: a tenth of the last row is padding
     assert groups.shapes == [(2, 10), (1, 1)]
     assert [part.tolist() for part in groups.lengths] == [[10, 9], [1]]
     words = [*range(1, 11), *range(11, 20), -1, 0]
@@ -37,7 +39,7 @@ def test_three_texts_by_hand():
 @settings(deadline=None, max_examples=200)
 @given(LENGTHS)
 def test_every_word_has_one_cell_and_every_cell_its_word(lengths):
-    groups = length_groups(lengths)
+    groups = group_by_length(lengths)
     total = sum(lengths)
     assert groups.cells.shape == (total,)
     assert len(groups.words) == sum(texts * width for texts, width in groups.shapes)
@@ -50,7 +52,7 @@ def test_every_word_has_one_cell_and_every_cell_its_word(lengths):
 @settings(deadline=None, max_examples=200)
 @given(LENGTHS)
 def test_a_row_of_a_group_is_a_text_in_its_order_and_then_padding(lengths):
-    groups = length_groups(lengths)
+    groups = group_by_length(lengths)
     texts = rows_of_texts(lengths)
     seen = 0
     for part, sizes in zip(cells_of_groups(groups), groups.lengths, strict=True):
@@ -63,7 +65,7 @@ def test_a_row_of_a_group_is_a_text_in_its_order_and_then_padding(lengths):
 @settings(deadline=None, max_examples=200)
 @given(LENGTHS, st.sampled_from([0.0, 0.1, 0.5]))
 def test_no_group_has_more_padding_than_allowed(lengths, max_padding):
-    groups = length_groups(lengths, max_padding)
+    groups = group_by_length(lengths, max_padding)
     for (texts, width), sizes in zip(groups.shapes, groups.lengths, strict=True):
         assert texts == len(sizes)
         assert width == sizes.max()
@@ -75,16 +77,16 @@ def test_no_group_has_more_padding_than_allowed(lengths, max_padding):
 @given(LENGTHS, st.randoms(use_true_random=False))
 def test_order_of_the_texts_does_not_change_the_groups(lengths, rng):
     mixed = rng.sample(lengths, len(lengths))
-    assert length_groups(mixed).shapes == length_groups(lengths).shapes
+    assert group_by_length(mixed).shapes == group_by_length(lengths).shapes
 
 
 def test_like_lengths_share_a_group():
-    assert length_groups([20] * 8 + [19] * 8).shapes == [(16, 20)]
+    assert group_by_length([20] * 8 + [19] * 8).shapes == [(16, 20)]
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
 def test_no_words_make_no_groups(lengths):
-    groups = length_groups(lengths)
+    groups = group_by_length(lengths)
     assert groups.shapes == []
     assert groups.lengths == []
     assert len(groups.cells) == len(groups.words) == 0

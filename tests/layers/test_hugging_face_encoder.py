@@ -61,7 +61,7 @@ def encoder_of(model, **settings):
     encoder = HuggingFaceEncoder(
         vectors.shape[1], model.config.to_dict(), before=1, after=1, **settings
     )
-    encoder.take_over(model, [CLS], [SEP])
+    encoder.load_pretrained(model, [CLS], [SEP])
     return encoder.eval(), vectors
 
 
@@ -107,7 +107,7 @@ def test_states_are_those_of_a_real_model():
         want = model(input_ids=torch.tensor([ids])).last_hidden_state
     vectors = model.get_input_embeddings().weight.detach()[ids[1:-1]]
     encoder = HuggingFaceEncoder(384, content, before=1, after=1).eval()
-    encoder.take_over(model, ids[:1], ids[-1:])
+    encoder.load_pretrained(model, ids[:1], ids[-1:])
     with torch.no_grad():
         got = encoder(vectors.unsqueeze(0))
     torch.testing.assert_close(got, want[:, 1:-1])

@@ -17,7 +17,7 @@ from perron_tests.models import (
 from safetensors.torch import load_file, save_file
 
 from perron.errors import DataError
-from perron.migrations import current
+from perron.migrations import current_version
 from perron.models import TextClassifier, build_model, load_model
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -61,7 +61,7 @@ def test_so_does_one_with_another_encoder(encoder, tmp_path):
 def test_the_folder_holds_two_files_without_code(folder):
     assert sorted(path.name for path in folder.iterdir()) == [CONFIG, WEIGHTS]
     content = json.loads((folder / CONFIG).read_text())
-    assert content["format_version"] == current("model")
+    assert content["format_version"] == current_version("model")
     assert content["model"]["labels"] == ["bad", "fair", "good"]
     assert load_file(folder / WEIGHTS).keys() == load_model(folder).state_dict().keys()
 

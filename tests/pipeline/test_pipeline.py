@@ -275,7 +275,7 @@ class TestFolders:
 
     @pytest.mark.parametrize("words", [WORDS[:-1], [*WORDS, "more"]])
     def test_words_of_another_model(self, folder, words):
-        other = WordTokenizer.of_words(words, "lower")
+        other = WordTokenizer.from_words(words, "lower")
         (folder / "tokenizer.json").write_text(other.to_json())
         message = mentions(folder / "tokenizer.json", len(words), 11)
         with pytest.raises(DataError, match=message):

@@ -7,15 +7,15 @@ from perron_tests.errors import mentions
 from perron_tests.pipelines import small_pipeline
 
 from perron.errors import DataError, SettingsError
-from perron.hub import names_of
+from perron.hub import short_names
 from perron.pipeline import load_all
 
 
 def test_a_name_is_as_short_as_it_can_be():
-    assert names_of(["runs/demo"]) == ["demo"]
-    assert names_of(["a/x", "b/x", "c/y"]) == ["a/x", "b/x", "y"]
-    assert names_of([Path("a/1/x"), "b/1/x", "b/2/x"]) == ["a/1/x", "b/1/x", "2/x"]
-    assert names_of(["a/x", "a/x/x"]) == ["a/x", "x/x"]
+    assert short_names(["runs/demo"]) == ["demo"]
+    assert short_names(["a/x", "b/x", "c/y"]) == ["a/x", "b/x", "y"]
+    assert short_names([Path("a/1/x"), "b/1/x", "b/2/x"]) == ["a/1/x", "b/1/x", "2/x"]
+    assert short_names(["a/x", "a/x/x"]) == ["a/x", "x/x"]
 
 
 PATHS = st.lists(
@@ -28,7 +28,7 @@ PATHS = st.lists(
 
 @given(PATHS)
 def test_names_are_distinct_ends_of_the_paths(folders):
-    names = names_of(folders)
+    names = short_names(folders)
     assert len(set(names)) == len(folders)
     for folder, name in zip(folders, names, strict=True):
         assert f"{Path(folder).resolve()}".endswith(f"/{name}")
@@ -40,7 +40,7 @@ def test_names_are_distinct_ends_of_the_paths(folders):
 @pytest.mark.parametrize("again", ["runs/demo", "./runs/demo/", "runs/a/../demo"])
 def test_the_same_folder_twice_is_refused(again):
     with pytest.raises(SettingsError, match=mentions("demo", "twice")):
-        names_of(["runs/demo", again])
+        short_names(["runs/demo", again])
 
 
 def test_models_are_loaded_in_order_and_sign_their_records(tmp_path):

@@ -7,15 +7,15 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perron.layers.encoders import length_groups
+from perron.layers.encoders import group_by_length
 from perron.text.datasets import load_data
 from perron.text.encoding import TextProcessor
 from perron.text.sampling import (
-    POOL,
+    BATCHES_PER_POOL,
     Examples,
-    batches_in_order,
+    collate,
     epoch_batches,
-    inputs_of,
+    evaluation_batches,
 )
 from perron.text.settings import DataSettings
 from perron.text.tokenizers import UNKNOWN, WordTokenizer
@@ -42,7 +42,7 @@ def test_an_epoch_has_every_row_once_in_full_batches_but_one(count, size, seed, 
 @given(count=st.integers(0, 200), size=st.integers(1, 30))
 def test_evaluation_has_every_row_once_longest_first(count, size):
     sizes = some_sizes(count)
-    batches = list(batches_in_order(sizes, size))
+    batches = list(evaluation_batches(sizes, size))
     rows = [row for batch in batches for row in batch]
     assert sorted(rows) == list(range(count))
     assert (np.diff(sizes[rows]) <= 0).all()
@@ -66,13 +66,13 @@ def test_the_order_follows_from_seed_and_epoch_alone():
 
 
 def test_the_order_of_long_and_short_batches_is_random():
-    sizes = some_sizes(POOL * 32)  # one pool, which was sorted
+    sizes = some_sizes(BATCHES_PER_POOL * 32)  # one pool, which was sorted
     means = [sizes[batch].mean() for batch in epoch_batches(sizes, 32, 0, 0)]
-    assert abs(np.corrcoef(means, np.arange(POOL))[0, 1]) < 0.7
+    assert abs(np.corrcoef(means, np.arange(BATCHES_PER_POOL))[0, 1]) < 0.7
 
 
 def test_texts_of_like_length_share_a_batch():
-    sizes = np.arange(POOL * 10)  # one pool, so each batch is ten neighbors
+    sizes = np.arange(BATCHES_PER_POOL * 10)  # one pool, so each batch is ten neighbors
     for batch in epoch_batches(sizes, 10, 0, 0):
         assert np.ptp(sizes[batch]) == 9
 
@@ -174,8 +174,8 @@ def test_a_batch_does_not_change_the_data():
 @KINDS
 def test_rows_that_were_never_a_dataset_make_the_same_arguments(rows):
     alone = [{k: v for k, v in row.items() if k != "label"} for row in rows]
-    assert_holds(inputs_of(alone), rows)
-    assert_holds(inputs_of(alone[1:2]), rows[1:2])
+    assert_holds(collate(alone), rows)
+    assert_holds(collate(alone[1:2]), rows[1:2])
 
 
 def test_a_batch_moves_to_a_device():
@@ -186,7 +186,7 @@ def test_a_batch_moves_to_a_device():
 
 def test_a_dataset_of_many_chunks(monkeypatch):
     rows = [{"ids": [i] * (i % 5), "label": i % 3} for i in range(25_000)]
-    encoded = TextProcessor(WordTokenizer.of_words([UNKNOWN], "keep"), "text", 9, 9)
+    encoded = TextProcessor(WordTokenizer.from_words([UNKNOWN], "keep"), "text", 9, 9)
     monkeypatch.setattr(
         TextProcessor, "_encoded", lambda *_: ({**r, "line": 0} for r in rows)
     )
@@ -207,7 +207,7 @@ def padding_of_encoders(batches, names):
     shapes, words = [], 0
     for inputs in batches:
         for name in names:
-            shapes += length_groups(inputs[name].tolist()).shapes
+            shapes += group_by_length(inputs[name].tolist()).shapes
             words += int(inputs[name].sum())
     return padding(sum(texts * longest for texts, longest in shapes), words)
 
@@ -226,9 +226,9 @@ def assert_little_padding_in_documents(examples, size=32):
 def examples_of(settings, kind, root=None, rows=None):
     train = load_data(settings, root).train
     train = train if rows is None else train.select(range(rows))
-    tokenizer = WordTokenizer.of_words([UNKNOWN], "lower")
+    tokenizer = WordTokenizer.from_words([UNKNOWN], "lower")
     encoder = TextProcessor(tokenizer, kind, 40 if kind == "document" else 50, 40)
-    encoder = encoder.reading(settings.pretokenized, settings.sentence_separator)
+    encoder = encoder.for_input(settings.pretokenized, settings.sentence_separator)
     return Examples(encoder.encode_dataset(train))
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load, save_file
 
 import perron
 from perron.errors import DataError, PerronError, SettingsError
-from perron.files import FolderLockedError, locked
+from perron.files import FolderLockedError, lock_folder
 from perron.training import finish, read_recipe, train
 from perron.training.callbacks import Callback, read_metrics
 from perron.training.metrics import evaluate
@@ -120,7 +120,7 @@ def test_a_run_without_an_epoch_cannot_be_finished(recipe, tmp_path, stopped):
 
 
 def test_a_run_in_use_cannot_be_finished(stopped):
-    with locked(stopped), pytest.raises(FolderLockedError):
+    with lock_folder(stopped), pytest.raises(FolderLockedError):
         finish(stopped)
 
 

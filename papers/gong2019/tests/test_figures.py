@@ -13,7 +13,7 @@ from papers.gong2019.figures import COLUMNS, figure1, graph
 from papers.gong2019.tests.small_data import TINY
 from papers.gong2019.workspace import Workspace
 from perron.errors import PerronError
-from perron.files import locked
+from perron.files import lock_folder
 
 SVG = "{http://www.w3.org/2000/svg}"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -171,7 +171,7 @@ def test_a_model_that_another_process_is_training_is_awaited(
     folder = small_workspace.out / "runs" / "sst2"
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as other:
-        other.enter_context(locked(folder, trial.lock_name))
+        other.enter_context(lock_folder(folder, trial.lock_name))
         threading.Timer(0.3, other.close).start()
         _, trained_trial, _ = small_workspace.model("sst2", "centrality")
     assert trained_trial == trial

@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perron.errors import DataError, SettingsError
-from perron.files import by_extension, replace_file, resolve_output_path
+from perron.files import match_extension, replace_file, resolve_output_path
 
 FORMATS = {"jsonl": (".jsonl", ".json"), "csv": (".csv",), "parquet": (".parquet",)}
 ROW_GROUP = 8192
 
-Record = Mapping[str, Any]  # a row: values by column
+TableRow = Mapping[str, Any]  # a row: values by column
 
 
 @runtime_checkable
-class TextSink(Protocol):
+class TextStream(Protocol):
     """What text can be written to."""
 
     def write(self, text: str, /) -> object:
@@ -40,7 +40,7 @@ class TextSink(Protocol):
 class Writer(Protocol):
     """Writes rows: the columns of the input, then those of the results."""
 
-    def write(self, rows: Sequence[Record]) -> None:
+    def write(self, rows: Sequence[TableRow]) -> None:
         """Write some rows."""
 
     def close(self) -> None:
@@ -50,10 +50,10 @@ class Writer(Protocol):
 class JsonLinesWriter:
     """One JSON object per line."""
 
-    def __init__(self, file: TextSink) -> None:
+    def __init__(self, file: TextStream) -> None:
         self._file = file
 
-    def write(self, rows: Sequence[Record]) -> None:
+    def write(self, rows: Sequence[TableRow]) -> None:
         for row in rows:
             self._file.write(to_json(row) + "\n")
         self._file.flush()
@@ -65,13 +65,13 @@ class JsonLinesWriter:
 class CsvWriter:
     """Comma-separated values; a value with parts, such as a list, is JSON."""
 
-    def __init__(self, file: TextSink, results: Sequence[str]) -> None:
+    def __init__(self, file: TextStream, results: Sequence[str]) -> None:
         self._file = file
         self._writer = csv.writer(file)
         self._results = results
         self._header: list[str] | None = None
 
-    def write(self, rows: Sequence[Record]) -> None:
+    def write(self, rows: Sequence[TableRow]) -> None:
         if self._header is None:
             own = dict.fromkeys(name for row in rows for name in row)
             self._header = [name for name in own if name not in self._results]
@@ -110,11 +110,11 @@ class ParquetWriter:
         self._path = path
         self._results = list(results)
         self._given = schema
-        self._rows: list[Record] = []
+        self._rows: list[TableRow] = []
         self._schema: pa.Schema | None = None
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, rows: Sequence[Record]) -> None:
+    def write(self, rows: Sequence[TableRow]) -> None:
         self._rows += rows
         if len(self._rows) >= ROW_GROUP:
             self._write_group()
@@ -134,7 +134,7 @@ class ParquetWriter:
             self._writer = pq.ParquetWriter(self._path, self._schema)
         self._writer.write_table(table)
 
-    def _table(self, rows: Sequence[Record]) -> pa.Table:
+    def _table(self, rows: Sequence[TableRow]) -> pa.Table:
         last = {field.name: field.type for field in self._results}
         types = {field.name: field.type for field in self._given or ()}
         own = dict.fromkeys([*types, *(name for row in rows for name in row)])
@@ -268,7 +268,7 @@ def output_format(
         return format
     if out is None:
         return default
-    found = by_extension(out, known)
+    found = match_extension(out, known)
     if not found:
         raise SettingsError(
             f"--out {out}: the extension is that of no format. Choose one with "

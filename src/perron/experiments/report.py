@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool
 
 from perron.errors import DataError
-from perron.experiments.records import Record
+from perron.experiments.records import RunRecord
 from perron.experiments.study import Study
-from perron.files import atomic_write, csv_bytes, markdown_table, p_value_text
+from perron.files import atomic_write, csv_bytes, format_p_value, markdown_table
 from perron.training.metrics import METRICS, metric_title
 
 ACCURACY = "accuracy"  # chooses grid points, and has a significance test
@@ -54,7 +54,7 @@ def paired_p_value(
     return float(np.clip(tail, min(smallest, 1.0), 1.0))
 
 
-class Spread(NamedTuple):
+class MeanStd(NamedTuple):
     """Mean and standard deviation over seeds; no deviation for one seed."""
 
     mean: float
@@ -81,8 +81,8 @@ class SummaryRow:
 
     variant: str
     seeds: int
-    dev: Mapping[str, Spread]
-    test: Mapping[str, Spread]
+    dev: Mapping[str, MeanStd]
+    test: Mapping[str, MeanStd]
     p_value: float | None
     graphs: Sequence[tuple[float, float]]
     parameters: int
@@ -91,19 +91,27 @@ class SummaryRow:
     chosen: str
 
 
-def summarize(study: Study, records: Sequence[Record]) -> list[SummaryRow]:
+def summarize(study: Study, records: Sequence[RunRecord]) -> list[SummaryRow]:
     """Return a row for each variant whose grid is done, of the seeds that are."""
     runs = {name: chosen_runs(study, name, records) for name in study.variants}
-    reference = runs[study.compared_with]
+    reference = runs[study.reference_variant]
     base = _seconds(runs[study.speed_reference]) if study.speed_reference else None
     return [
-        _row(study, name, own, None if name == study.compared_with else reference, base)
+        _row(
+            study,
+            name,
+            own,
+            None if name == study.reference_variant else reference,
+            base,
+        )
         for name, own in runs.items()
         if own
     ]
 
 
-def chosen_runs(study: Study, variant: str, records: Sequence[Record]) -> list[Record]:
+def chosen_runs(
+    study: Study, variant: str, records: Sequence[RunRecord]
+) -> list[RunRecord]:
     """Return the runs of the point that is best on dev, in the order of the seeds."""
     own = [record for record in records if record.variant == variant]
     tuning = sorted((r for r in own if r.seed == 0), key=lambda r: r.point)
@@ -117,8 +125,8 @@ def chosen_runs(study: Study, variant: str, records: Sequence[Record]) -> list[R
 def _row(
     study: Study,
     name: str,
-    runs: Sequence[Record],
-    reference: Sequence[Record] | None,
+    runs: Sequence[RunRecord],
+    reference: Sequence[RunRecord] | None,
     base: float | None,
 ) -> SummaryRow:
     if len({run.data for run in runs}) > 1:
@@ -139,15 +147,15 @@ def _row(
         parameters=first.parameters,
         epoch_seconds=seconds,
         time_ratio=None if not base else seconds / base,
-        chosen=", ".join(study.tuned(name, first.point)),
+        chosen=", ".join(study.tuned_settings(name, first.point)),
     )
 
 
-def _seconds(runs: Sequence[Record]) -> float:
+def _seconds(runs: Sequence[RunRecord]) -> float:
     return float(np.median([run.epoch_seconds for run in runs])) if runs else 0.0
 
 
-def _over_seeds(metrics: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+def _over_seeds(metrics: Sequence[Mapping[str, float]]) -> dict[str, MeanStd]:
     """Return each metric that all seeds have."""
     shared = [
         name for name in (metrics or [{}])[0] if all(name in own for own in metrics)
@@ -155,16 +163,16 @@ def _over_seeds(metrics: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     return {name: _spread([own[name] for own in metrics]) for name in shared}
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def _spread(values: Sequence[float]) -> MeanStd:
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Spread(float(np.mean(values)), deviation)
+    return MeanStd(float(np.mean(values)), deviation)
 
 
 def _pairs(graphs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     return [(g["context_dependence"], g["second_eigenvalue"]) for g in graphs]
 
 
-def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float | None:
+def _p_value(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> float | None:
     """Return p over the seeds that both have; None if they share none."""
     seeds = {run.seed for run in runs} & {run.seed for run in reference}
     own, other = ([r for r in of if r.seed in seeds] for of in (runs, reference))
@@ -175,7 +183,9 @@ def _p_value(runs: Sequence[Record], reference: Sequence[Record]) -> float | Non
             f"{runs[0].variant} and {reference[0].variant} were tested on different "
             "texts and cannot be compared"
         )
-    first, second = (np.stack([run.answers() for run in of]) for of in (own, other))
+    first, second = (
+        np.stack([run.correct_mask() for run in of]) for of in (own, other)
+    )
     return paired_p_value(first, second)
 
 
@@ -195,9 +205,9 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
         *_metric_columns(rows),
         TableColumn(
             "p",
-            f"p-value of the difference in test accuracy to {study.compared_with}, "
+            f"p-value of the difference in test accuracy to {study.reference_variant}, "
             "paired by test example (exact permutation test, the seeds that both have)",
-            [p_value_text(row.p_value) for row in rows],
+            [format_p_value(row.p_value) for row in rows],
         ),
         TableColumn(
             "context",
@@ -244,13 +254,13 @@ def _metric_columns(rows: Sequence[SummaryRow]) -> list[TableColumn]:
             TableColumn(
                 part if name == ACCURACY else f"{part} {metric_title(name)}",
                 f"{metric_title(name)}{unit}, mean ± standard deviation over the seeds",
-                [spread_text(name, getattr(row, part).get(name)) for row in rows],
+                [format_mean_std(name, getattr(row, part).get(name)) for row in rows],
             )
         )
     return columns
 
 
-def spread_text(metric: str, spread: Spread | None) -> str:
+def format_mean_std(metric: str, spread: MeanStd | None) -> str:
     """Return mean and deviation of a metric as text; nothing for None."""
     if spread is None:
         return ""
@@ -280,7 +290,7 @@ def markdown(study: Study, rows: Sequence[SummaryRow]) -> str:
     return f"{table}\n\n{legend}.\n"
 
 
-def csv_rows(records: Sequence[Record]) -> list[list[str]]:
+def csv_rows(records: Sequence[RunRecord]) -> list[list[str]]:
     """Return a row for each run, with everything needed to get its results again."""
     run = ("variant", "point", "seed")
     results = ("epochs", "best_epoch", "parameters", "epoch_seconds")
@@ -305,7 +315,7 @@ def csv_rows(records: Sequence[Record]) -> list[list[str]]:
 
 
 def write_report(
-    study: Study, records: Sequence[Record], folder: Path, name: str = "study"
+    study: Study, records: Sequence[RunRecord], folder: Path, name: str = "study"
 ) -> list[SummaryRow]:
     """Write NAME.md, NAME.json, NAME.png and runs.csv; return the rows of the table."""
     rows = summarize(study, records)

@@ -12,18 +12,18 @@ from perron.experiments.records import (
     RECIPE,
     RECORD,
     RECORDS,
-    Record,
+    RunRecord,
     find_records,
+    make_record,
     missing_trials,
-    own_records,
-    record_of,
-    records_in,
+    read_study_records,
     source_version,
+    study_records,
     write_record,
     write_records,
 )
 from perron.experiments.study import Study, Trial, aggregator_study, all_trials
-from perron.files import FolderLockedError, atomic_write, locked, make_folder
+from perron.files import FolderLockedError, atomic_write, lock_folder, make_folder
 from perron.training.callbacks import Callback
 from perron.training.loop import make_accelerator
 from perron.training.prepare import PreparedRun
@@ -48,7 +48,7 @@ def compare(
     title: str = "Aggregators",
     root: Path | None = None,
     on_trial: OnTrial | None = None,
-) -> tuple[Study, list[Record]]:
+) -> tuple[Study, list[RunRecord]]:
     """Train aggregators with several seeds; return the study and its records.
 
     Aggregators take turns within a seed, so that their times can be compared. The
@@ -111,7 +111,7 @@ def run_study(
     root: Path | None = None,
     on_trial: OnTrial | None = None,
     on_data_ready: OnDataReady | None = None,
-) -> list[Record]:
+) -> list[RunRecord]:
     """Run all runs of a study that are not done yet; return all records.
 
     A stopped run is resumed. A run that another process is doing is left to it and
@@ -156,11 +156,11 @@ def _run_all(
     root: Path | None,
     on_trial: OnTrial | None,
     on_data_ready: OnDataReady | None,
-) -> list[Record]:
+) -> list[RunRecord]:
     """Do the runs one by one, as long as there are some."""
     while True:
         with ExitStack() as claim:
-            done: dict[str, Record] = {}
+            done: dict[str, RunRecord] = {}
             todo: list[Trial] = []
             trial = None
             if _is_main():
@@ -171,13 +171,15 @@ def _run_all(
                 trial = _claim_first_free(todo, folder, claim)
             is_over, trial = _broadcast((not todo, trial))
             if is_over:
-                return _broadcast(own_records(study, done))
+                return _broadcast(study_records(study, done))
             if trial is None:
                 time.sleep(WAIT_SECONDS)
                 continue
             callbacks: Sequence[Callback] = ()
             if on_trial is not None and _is_main():
-                callbacks = on_trial(trial, len(own_records(study, done)), study.runs)
+                callbacks = on_trial(
+                    trial, len(study_records(study, done)), study.num_runs
+                )
             _run(trial, folder, root, callbacks, on_data_ready)
 
 
@@ -212,17 +214,17 @@ def _claim_first_free(
     return None
 
 
-def _claim(trial: Trial, folder: Path, claim: ExitStack) -> Record | None:
+def _claim(trial: Trial, folder: Path, claim: ExitStack) -> RunRecord | None:
     """Lock a run; return its record if it is done.
 
     Raises:
         FolderLockedError: Another process is doing it.
     """
     source_version()  # of the code that runs now, whatever is committed meanwhile
-    place = trial.place(folder)
+    place = trial.run_folder(folder)
     make_folder(folder)
-    claim.enter_context(locked(folder, trial.lock))
-    for record in records_in(place / RECORD, trial.study, folder):
+    claim.enter_context(lock_folder(folder, trial.lock_name))
+    for record in read_study_records(place / RECORD, trial.study, folder):
         if record.command == trial.command:
             return record
         raise PerronError(
@@ -238,9 +240,9 @@ def _run(
     root: Path | None,
     callbacks: Sequence[Callback],
     on_data_ready: OnDataReady | None = None,
-) -> Record:
+) -> RunRecord:
     """Do or resume a run that is claimed; return its record."""
-    place = trial.place(folder)
+    place = trial.run_folder(folder)
     result = train(
         trial.recipe(),
         place,
@@ -249,7 +251,7 @@ def _run(
         callbacks=callbacks,
         on_data_ready=on_data_ready,
     )
-    record = record_of(
+    record = make_record(
         result,
         place,
         trial.command,
@@ -268,7 +270,7 @@ def run_trial(
     *,
     root: Path | None = None,
     callbacks: Callable[[], Sequence[Callback]] = tuple,
-) -> Record:
+) -> RunRecord:
     """Do or resume one run, unless it is done; return its record.
 
     Args:
@@ -293,7 +295,7 @@ def _check(study: Study) -> None:
     owners: dict[str, str] = {}
     for trial in all_trials(study):
         trial.recipe()
-        other = owners.setdefault(trial.folder, trial.variant)
+        other = owners.setdefault(trial.folder_name, trial.variant)
         if other != trial.variant:
             raise SettingsError(
                 f"{study.title}: the variants {other!r} and {trial.variant!r} would "
@@ -302,7 +304,7 @@ def _check(study: Study) -> None:
 
 
 def _check_data(
-    study: Study, done: Mapping[str, Record], folder: Path, root: Path | None
+    study: Study, done: Mapping[str, RunRecord], folder: Path, root: Path | None
 ) -> None:
     """Raise if a run that is done was trained on other files than there are now."""
     for trial in all_trials(study):
@@ -311,7 +313,7 @@ def _check_data(
 
 
 def _refuse_other_data(
-    trial: Trial, record: Record, folder: Path, root: Path | None
+    trial: Trial, record: RunRecord, folder: Path, root: Path | None
 ) -> None:
     now = trial.data_bytes(root)
     if None not in (record.data_bytes, now) and record.data_bytes != now:
@@ -322,12 +324,12 @@ def _refuse_other_data(
         )
 
 
-def _write(study: Study, done: Mapping[str, Record], folder: Path) -> None:
+def _write(study: Study, done: Mapping[str, RunRecord], folder: Path) -> None:
     """Write all records, those of the study first.
 
     The others belong to seeds or variants that were asked for at another time.
     """
-    own = own_records(study, done)
+    own = study_records(study, done)
     mine = {record.command for record in own}
     others = [record for record in done.values() if record.command not in mine]
     write_records(folder / RECORDS, [*own, *others])

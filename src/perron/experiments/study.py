@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from perron.errors import DataError, SettingsError
 from perron.files import read_toml
 from perron.migrations import migrate
-from perron.models.config import Count, Settings, problems
+from perron.models.config import PositiveInt, Settings, problems
 from perron.pooling import AGGREGATORS
 from perron.registry import options_of
 from perron.text.datasets import source_files
@@ -25,7 +25,7 @@ class Variant(Settings):
     """One of the things compared."""
 
     set: Overrides = ()
-    seeds: Count | None = None  # as many as the study says
+    seeds: PositiveInt | None = None  # as many as the study says
 
 
 class Study(Settings):
@@ -40,12 +40,12 @@ class Study(Settings):
     recipe: str
     set: Overrides = ()  # for all runs
     grid: Annotated[tuple[Overrides, ...], Field(min_length=1)] = ((),)
-    seeds: Count = 3
+    seeds: PositiveInt = 3
     reference: str | None = None  # what the others are tested against; else the first
     speed_reference: str | None = None  # the variant that times are relative to
     variants: Annotated[dict[str, Variant], Field(min_length=1)]
     # What whoever runs it sets, on top of the grid; what a variant sets stays.
-    asked: Overrides = ()
+    user_overrides: Overrides = ()
 
     @model_validator(mode="after")
     def _references_are_variants(self) -> "Study":
@@ -56,21 +56,21 @@ class Study(Settings):
         return self
 
     @property
-    def compared_with(self) -> str:
+    def reference_variant(self) -> str:
         """The variant that the others are tested against."""
         return self.reference or next(iter(self.variants))
 
     @property
-    def runs(self) -> int:
+    def num_runs(self) -> int:
         """How many there are in all."""
         tuning = (len(self.grid) - 1) * len(self.variants)
-        return tuning + sum(map(self.seeds_of, self.variants))
+        return tuning + sum(map(self.num_seeds, self.variants))
 
-    def seeds_of(self, variant: str) -> int:
+    def num_seeds(self, variant: str) -> int:
         """Return how many runs a variant has."""
         return self.variants[variant].seeds or self.seeds
 
-    def tuned(self, variant: str, point: int) -> list[str]:
+    def tuned_settings(self, variant: str, point: int) -> list[str]:
         """Return what tells a run's point from the grid's others, as it was run.
 
         ``asked`` and the variant may have set other values than the point has; of a
@@ -85,7 +85,7 @@ class Study(Settings):
     def overrides(self, variant: str, point: int, seed: int) -> list[str]:
         """Return what to set for one run; of what is set twice, the last."""
         own = self.variants[variant].set
-        shared = [*self.set, *self.grid[point], *self.asked]
+        shared = [*self.set, *self.grid[point], *self.user_overrides]
         settings = [*shared, *own, f"training.seed={seed}"]
         last = {_key(setting): place for place, setting in enumerate(settings)}
         return [settings[place] for place in sorted(last.values())]
@@ -109,23 +109,23 @@ class Trial:
         return shlex.join(words)
 
     @property
-    def folder(self) -> str:
+    def folder_name(self) -> str:
         """The name of its folder."""
         name = re.sub(r"[^\w.=-]+", "-", self.variant)
         return f"{name}-point{self.point}-seed{self.seed}"
 
     @property
-    def lock(self) -> str:
+    def lock_name(self) -> str:
         """The name of its lock file, in the folder of the study."""
-        return f".{self.folder}.lock"
+        return f".{self.folder_name}.lock"
 
-    def place(self, folder: Path) -> Path:
+    def run_folder(self, folder: Path) -> Path:
         """Return its folder in the folder of the study.
 
         That is the folder of an earlier version of ``perron compare``, if there is one.
         """
         earlier = folder / f"{re.sub('[:=,]', '-', self.variant)}-{self.seed}"
-        own = folder / self.folder
+        own = folder / self.folder_name
         is_earlier = not own.exists() and (earlier / SETTINGS).exists()
         return earlier if self.point == 0 and is_earlier else own
 
@@ -148,7 +148,7 @@ def all_trials(study: Study) -> Iterator[Trial]:
     """Yield every run that a study may come to, whichever grid points are chosen."""
     for name in study.variants:
         for point in range(len(study.grid)):
-            for seed in range(study.seeds_of(name)):
+            for seed in range(study.num_seeds(name)):
                 yield Trial(study, name, point, seed)
 
 
@@ -166,7 +166,7 @@ def read_study(
 
     Args:
         name: Path of the file.
-        overrides: Settings of all runs, see `Study.asked`.
+        overrides: Settings of all runs, see `Study.user_overrides`.
         seeds: Number of runs of each variant. Defaults to the numbers in the study.
     """
     try:
@@ -175,7 +175,7 @@ def read_study(
         raise SettingsError(f"{name}: {problems(error)[0]}") from error
     for setting in overrides:
         _check_effect(study, setting)
-    update: dict[str, Any] = {"asked": (*study.asked, *overrides)}
+    update: dict[str, Any] = {"user_overrides": (*study.user_overrides, *overrides)}
     if seeds is not None:
         update["variants"] = {
             key: Variant(set=variant.set, seeds=seeds)

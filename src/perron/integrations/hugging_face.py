@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from perron.layers.pretrained import model_config, read_encoder, without_pooler
+from perron.layers.pretrained import model_config, read_encoder, remove_pooler
 from perron.migrations import migrate, stamp
 from perron.models.classifiers import build_aggregator
 from perron.models.config import read_aggregator
@@ -117,7 +117,7 @@ class CentralityForSequenceClassification(PreTrainedModel):
                 "the configuration has no encoder: "
                 "CentralityForSequenceClassification.from_encoder(NAME) takes one"
             )
-        encoder = without_pooler(AutoModel.from_config(model_config(config.encoder)))
+        encoder = remove_pooler(AutoModel.from_config(model_config(config.encoder)))
         self.encoder = encoder
         settings = read_aggregator(config.aggregator)
         self.aggregator = build_aggregator(settings, encoder.config.hidden_size)

@@ -1,6 +1,6 @@
 """What stands before and after pooling: embedding, encoders, head."""
 
-from perron.layers.embedding_and_head import ClassifierHead, WordEmbedding
+from perron.layers.input_output import ClassifierHead, WordEmbedding
 from perron.layers.encoders import (
     ENCODERS,
     CNNEncoder,

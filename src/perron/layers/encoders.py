@@ -42,7 +42,7 @@ class Groups(NamedTuple):
     words: Int[Tensor, " cells"]
 
 
-def length_groups(lengths: Sequence[int], max_padding: float = MAX_PADDING) -> Groups:
+def group_by_length(lengths: Sequence[int], max_padding: float = MAX_PADDING) -> Groups:
     """Group texts so that no group has a larger share of padding than is allowed.
 
     Longest first; a group ends where the next text would bring too much padding. Texts
@@ -191,7 +191,7 @@ class Encoder(nn.Module, ABC):
     def _encode_flat(self, states: Tensor, lengths: list[int]) -> Tensor:
         if not len(states):
             return states.new_zeros(0, self.out_dim)
-        groups = length_groups(lengths)
+        groups = group_by_length(lengths)
         words, cells = groups.words.to(states.device), groups.cells.to(states.device)
         padded = take(states, words, cells)
         parts = padded.split([texts * width for texts, width in groups.shapes])

@@ -15,7 +15,7 @@ from perron.arguments import Device, check_at_least, check_fraction
 from perron.layers.encoders import Encoder
 
 
-class OneWayLSTM(nn.RNNBase):
+class TraceableLSTM(nn.RNNBase):
     """An `nn.LSTM` of one layer and one direction, weights alike, that can be traced.
 
     `torch.compile` refuses every `nn.LSTM` that it sees, used or not.
@@ -194,7 +194,9 @@ class BiLSTMEncoder(Encoder):
 
 
 def _stack(widths: list[int], hidden_dim: int, factory: Any) -> nn.ModuleList:
-    return nn.ModuleList(OneWayLSTM(width, hidden_dim, **factory) for width in widths)
+    return nn.ModuleList(
+        TraceableLSTM(width, hidden_dim, **factory) for width in widths
+    )
 
 
 def _turned(mask: Bool[Tensor, "b n"]) -> Tensor:

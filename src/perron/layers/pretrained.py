@@ -40,7 +40,7 @@ class HuggingFaceEncoder(Encoder):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up random weights; `take_over` brings pretrained ones.
+        """Set up random weights; `load_pretrained` brings pretrained ones.
 
         Args:
             embed_dim: Width of the vectors.
@@ -55,7 +55,7 @@ class HuggingFaceEncoder(Encoder):
         self.freeze = freeze
         with torch.device(device) if device is not None else nullcontext():
             model = AutoModel.from_config(model_config(config), dtype=dtype)
-        self.model: Any = without_vectors(model)
+        self.model: Any = remove_embeddings(model)
         self.out_dim = int(self.model.config.hidden_size)
         factory: Any = {"device": device, "dtype": dtype}
         self.before = nn.Parameter(torch.zeros(before, embed_dim, **factory))
@@ -64,7 +64,7 @@ class HuggingFaceEncoder(Encoder):
             self.requires_grad_(False)
             self.model.eval()
 
-    def take_over(
+    def load_pretrained(
         self, model: PreTrainedModel, before: Sequence[int], after: Sequence[int]
     ) -> None:
         """Copy the weights of a pretrained model, and the vectors of its marks."""
@@ -73,7 +73,7 @@ class HuggingFaceEncoder(Encoder):
         with torch.no_grad():
             self.before.copy_(vectors[list(before)])
             self.after.copy_(vectors[list(after)])
-        self.model.load_state_dict(without_vectors(model).state_dict())
+        self.model.load_state_dict(remove_embeddings(model).state_dict())
 
     def train(self, mode: bool = True) -> "HuggingFaceEncoder":
         """Switch dropout; a frozen model has none."""
@@ -135,12 +135,12 @@ def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
         ValueError: The model cannot be an encoder; see `model_config`.
         OSError: The model cannot be found or read.
     """
-    with without_bars():
+    with hide_progress_bars():
         model = AutoModel.from_pretrained(name, dtype=torch.float32)
     content = dict(model.config.to_diff_dict())
     content.pop("_name_or_path", None)  # a place on this machine
     model_config(content)
-    return without_pooler(model), content
+    return remove_pooler(model), content
 
 
 class PretrainedModel(NamedTuple):
@@ -260,7 +260,7 @@ def _check_folder(name: str, where: str) -> None:
 
 
 @contextmanager
-def without_bars() -> Iterator[None]:
+def hide_progress_bars() -> Iterator[None]:
     """Keep `transformers` from drawing a bar while it loads a model."""
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -271,14 +271,14 @@ def without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def without_pooler(model: Any) -> Any:
+def remove_pooler(model: Any) -> Any:
     """Take away the pooling that Perron's stands for, which nothing would train."""
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     return model
 
 
-def without_vectors(model: Any) -> Any:
+def remove_embeddings(model: Any) -> Any:
     """Take away the matrix of vectors, and the pooling."""
     model.set_input_embeddings(None)
-    return without_pooler(model)
+    return remove_pooler(model)

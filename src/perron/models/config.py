@@ -35,8 +35,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class HuggingFaceSettings(Settings):
@@ -135,8 +135,12 @@ _read_encoder = partial(_read, ENCODERS, (HuggingFaceSettings,))
 _read_aggregator = partial(_read, AGGREGATORS, ())
 EncoderSettings = Annotated[Any, BeforeValidator(_read_encoder)]
 AggregatorSettings = Annotated[Any, BeforeValidator(_read_aggregator)]
-MaybeEncoder = Annotated[Any, BeforeValidator(partial(_or_none, _read_encoder))]
-MaybeAggregator = Annotated[Any, BeforeValidator(partial(_or_none, _read_aggregator))]
+OptionalEncoderSettings = Annotated[
+    Any, BeforeValidator(partial(_or_none, _read_encoder))
+]
+OptionalAggregatorSettings = Annotated[
+    Any, BeforeValidator(partial(_or_none, _read_aggregator))
+]
 
 # What the data decide is not a setting: the size of the vocabulary, the classes.
 EmbeddingSettings = settings_from(WordEmbedding, vocab_size=1)
@@ -156,8 +160,8 @@ class ModelSettings(Settings):
     aggregator: AggregatorSettings = _read_aggregator("centrality")
     # Documents only: the same again over the vectors of sentences; as for words if
     # not given.
-    sentence_encoder: MaybeEncoder = None
-    sentence_aggregator: MaybeAggregator = None
+    sentence_encoder: OptionalEncoderSettings = None
+    sentence_aggregator: OptionalAggregatorSettings = None
     head: Annotated[Any, BeforeValidator(HeadSettings.model_validate)] = HeadSettings()
 
     @model_validator(mode="after")
@@ -203,10 +207,10 @@ class ModelConfig(Settings):
     """All that is needed to build a model and feed it, but for weights and words."""
 
     settings: ModelSettings
-    vocab_size: Count
+    vocab_size: PositiveInt
     labels: Annotated[tuple[str, ...], Field(min_length=2)]
-    max_words: Count = 50  # of a text, or of a sentence of a document
-    max_sentences: Count = 40  # of a document
+    max_words: PositiveInt = 50  # of a text, or of a sentence of a document
+    max_sentences: PositiveInt = 40  # of a document
     pretrained: PretrainedEncoderConfig | None = None  # of the encoder hf
 
     @model_validator(mode="after")
@@ -272,7 +276,7 @@ def read_bytes(files: Files, name: str) -> bytes:
     return content.read_bytes() if isinstance(content, Path) else content
 
 
-def where_is(files: Files, name: str) -> Path | str:
+def file_location(files: Files, name: str) -> Path | str:
     """Return the path of a file for errors; without a folder, its name.
 
     A file that is missing belongs beside the configuration.
@@ -283,7 +287,7 @@ def where_is(files: Files, name: str) -> Path | str:
 
 def read_config(files: Files) -> ModelConfig:
     """Read and check the configuration of a model."""
-    where = where_is(files, CONFIG)
+    where = file_location(files, CONFIG)
     try:
         content = json.loads(read_bytes(files, CONFIG))
     except KeyError as error:
@@ -301,7 +305,7 @@ def read_config(files: Files) -> ModelConfig:
 
 def load_weights(model: nn.Module, files: Files) -> None:
     """Load every weight that the model has, and no other."""
-    where, content = where_is(files, WEIGHTS), files.get(WEIGHTS)
+    where, content = file_location(files, WEIGHTS), files.get(WEIGHTS)
     if content is None:
         raise DataError("is missing: the model was not saved completely", where)
     try:

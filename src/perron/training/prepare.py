@@ -26,14 +26,14 @@ from perron.text.vectors import Coverage
 from perron.text.vocabulary import (
     VectorProgress,
     build_vocabulary,
-    dataset_counts,
+    count_dataset_words,
 )
 from perron.training.recipe import Recipe, read_settings
 
 if TYPE_CHECKING:  # imports transformers, which takes seconds
     from perron.layers.pretrained import PretrainedModel
 
-HASHED = 1000  # examples that are hashed together
+HASH_BATCH_SIZE = 1000  # examples that are hashed together
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,13 @@ def prepare(
         recipe.text,
         splits.labels,
         recipe.training.seed,
-        count=lambda: dataset_counts(splits.train, recipe.text.case, data),
+        count=lambda: count_dataset_words(splits.train, recipe.text.case, data),
         vectors=recipe.vectors,
         vector_std=recipe.vector_std,
         skip_invalid=data.skip_invalid,
         progress=progress,
     )
-    processor = built.processor.reading(data.pretokenized, data.sentence_separator)
+    processor = built.processor.for_input(data.pretokenized, data.sentence_separator)
 
     def encoded(rows: Dataset) -> Examples:
         return Examples(processor.encode_dataset(rows))
@@ -162,12 +162,12 @@ def build_classifier(
         model = _new_model(settings, labels, sizes, seed, vocab_size, width, config)
         encoder: Any = model.encoder
         model.embedding.set_vectors(source.vectors)
-        encoder.take_over(source.model, config.before, config.after)
+        encoder.load_pretrained(source.model, config.before, config.after)
         processor = TextProcessor(tokenizer, settings.kind, *sizes)
         return BuiltClassifier(model, processor, {}, {})
     vocabulary = build_vocabulary(count(), text, vectors, skip_invalid, progress)
     vocab_size = len(vocabulary.words)
-    model = _new_model(settings, labels, sizes, seed, vocab_size, vocabulary.width)
+    model = _new_model(settings, labels, sizes, seed, vocab_size, vocabulary.vector_dim)
     if vocabulary.sources:
         matrix = vocabulary.matrix(seed, vector_std)
         model.embedding.set_vectors(torch.from_numpy(matrix))
@@ -190,7 +190,7 @@ def _new_model(
     torch.manual_seed(seed)
     return build_model(
         ModelConfig(
-            settings=settings if width is None else with_width(settings, width),
+            settings=settings if width is None else with_embedding_dim(settings, width),
             vocab_size=vocab_size,
             labels=tuple(labels),
             max_words=sizes[0],
@@ -221,7 +221,8 @@ def _read_pretrained(
             f"{where}: its tokenizer has {words} words, but the model has {vectors} "
             "vectors of words. Check that the files of the tokenizer are not missing."
         )
-    inside = len(tokenizer.around.before + tokenizer.around.after)
+    kept = tokenizer.kept_special_tokens
+    inside = len(kept.before + kept.after)
     if inside >= max_words:
         raise SettingsError(
             f"{where}: text.max_words must be at least {inside + 1}, got {max_words}: "
@@ -243,7 +244,7 @@ def _read_pretrained(
     return tokenizer, config, source
 
 
-def with_width(settings: ModelSettings, width: int) -> ModelSettings:
+def with_embedding_dim(settings: ModelSettings, width: int) -> ModelSettings:
     """Return the settings of a model with the width that its word vectors have."""
     embedding = settings.embedding.model_copy(update={"embedding_dim": width})
     return settings.model_copy(update={"embedding": embedding})
@@ -251,14 +252,14 @@ def with_width(settings: ModelSettings, width: int) -> ModelSettings:
 
 def _content(examples: Examples) -> Iterator[bytes]:
     """Yield what examples consist of, independent of where the cache keeps them."""
-    for begin in range(0, len(examples), HASHED):
-        rows = range(begin, min(begin + HASHED, len(examples)))
+    for begin in range(0, len(examples), HASH_BATCH_SIZE):
+        rows = range(begin, min(begin + HASH_BATCH_SIZE, len(examples)))
         batch = examples.batch(rows)
         for tensor in (*batch.inputs.values(), batch.labels):
             yield tensor.numpy().tobytes()
 
 
-def held_out_examples(
+def load_run_examples(
     pipeline: Pipeline, folder: Path, part: str, root: Path | None = None
 ) -> Examples:
     """Return a part of the data that the model in a folder was trained with."""
@@ -274,7 +275,7 @@ def held_out_examples(
     return _examples(pipeline, rows, settings)
 
 
-def other_examples(
+def load_examples(
     pipeline: Pipeline, table: Mapping[str, Any], part: str, root: Path | None = None
 ) -> Examples:
     """Return other data for a model, with the labels that the model knows.
@@ -301,7 +302,7 @@ def other_examples(
 
 
 def _examples(pipeline: Pipeline, rows: Any, settings: DataSettings) -> Examples:
-    processor = pipeline.processor.reading(
+    processor = pipeline.processor.for_input(
         settings.pretokenized, settings.sentence_separator
     )
     return Examples(processor.encode_dataset(rows))

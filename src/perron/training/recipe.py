@@ -13,9 +13,9 @@ from perron.errors import SettingsError
 from perron.files import read_toml
 from perron.migrations import VERSION, migrate, stamp
 from perron.models.config import (
-    Count,
     HuggingFaceSettings,
     ModelSettings,
+    PositiveInt,
     Settings,
     named,
     problems,
@@ -38,18 +38,22 @@ class TrainingSettings(Settings):
     encoder_learning_rate: Positive | None = None
     # Staircase decay: the factor is applied every learning_rate_decay_steps steps.
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
-    learning_rate_decay_steps: Count = 500
+    learning_rate_decay_steps: PositiveInt = 500
     min_learning_rate: Annotated[float, Field(ge=0)] = 1e-5
     weight_decay: Annotated[float, Field(ge=0)] = 1e-6  # not for embeddings, biases
     max_grad_norm: Positive = 5.0  # norm of the gradient
-    batch_size: Count = 128
-    min_batch_size: Count = 16  # halved after an epoch without a new best, down to it
+    batch_size: PositiveInt = 128
+    min_batch_size: PositiveInt = (
+        16  # halved after an epoch without a new best, down to it
+    )
     # Dev, test and the saved model take a moving average of the weights over the steps;
     # this is what stays of it at each step, such as 0.999. See `WeightAverage`.
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
-    num_micro_batches: Count = 1  # parts of a batch, one after the other: less memory
-    max_epochs: Count = 50
-    patience: Count = 7  # epochs without a new best
+    num_micro_batches: PositiveInt = (
+        1  # parts of a batch, one after the other: less memory
+    )
+    max_epochs: PositiveInt = 50
+    patience: PositiveInt = 7  # epochs without a new best
     metric_for_best_model: str = "accuracy"  # on dev; of equals, the least log-loss
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on GPUs with it
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 120.0  # and after each epoch
@@ -108,7 +112,7 @@ class Recipe(Settings):
         return self
 
     @property
-    def width_is_found(self) -> bool:
+    def infers_embedding_dim(self) -> bool:
         """Whether ``model.embedding.embedding_dim`` is that of vectors that are read."""
         return bool(self.vectors) or self.model.encoder.name == "hf"
 

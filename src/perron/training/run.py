@@ -12,7 +12,7 @@ import numpy as np
 from accelerate import Accelerator
 
 from perron.errors import DataError, SettingsError, differences
-from perron.files import atomic_write, locked, make_folder, remove_parts
+from perron.files import atomic_write, lock_folder, make_folder, remove_temporary_files
 from perron.hub import Score, model_card
 from perron.migrations import from_table, stamp
 from perron.models.config import (
@@ -49,7 +49,7 @@ from perron.training.metrics import (
     measure_graphs,
     metric_title,
 )
-from perron.training.prepare import PreparedRun, prepare, with_width
+from perron.training.prepare import PreparedRun, prepare, with_embedding_dim
 from perron.training.recipe import SETTINGS, Recipe, read_settings
 from perron.training.state import TrainState, defer_signals
 
@@ -225,8 +225,8 @@ def _run_folder(
     if is_over:
         _clear(folder)  # in case it was killed before it could do so
     try:
-        with nullcontext() if is_over else locked(folder):
-            remove_parts(folder)
+        with nullcontext() if is_over else lock_folder(folder):
+            remove_temporary_files(folder)
             yield is_over
     except BaseException:
         if missing and not (folder / CHECKPOINT).exists():
@@ -268,9 +268,9 @@ def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
                 f"{folder} holds a run already: go on with --resume, or choose another "
                 "folder with --out"
             )
-        if recipe.width_is_found:  # and what decides it is not read yet
+        if recipe.infers_embedding_dim:  # and what decides it is not read yet
             width = read_settings(folder).model.embedding.embedding_dim
-            model = with_width(recipe.model, width)
+            model = with_embedding_dim(recipe.model, width)
             recipe = recipe.model_copy(update={"model": model})
         _check_settings(recipe, folder)
     make_folder(folder)

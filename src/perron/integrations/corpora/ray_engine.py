@@ -1,6 +1,6 @@
-"""A corpus of Parquet files through a model, on Ray Data.
+"""Corpora of Parquet files, labeled or encoded with Ray Data.
 
-Ray Data has checkpoints of its own; docs/scale.md says why they are not used.
+Ray Data has its own checkpoints; docs/scale.md explains why they are not used.
 """
 
 import logging
@@ -10,7 +10,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,42 +20,81 @@ from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError, RayTaskError
 
 from perron.errors import DataError, PerronError, SettingsError
-from perron.files import locked, make_folder, remove_parts
+from perron.files import lock_folder, make_folder, remove_temporary_files
 from perron.integrations.corpora.mapper import TextMapper
 from perron.integrations.corpora.parts import (
-    END_MARK,
-    CorpusProgress,
-    Outcome,
-    Piece,
-    check_place,
-    claim,
-    close_folder,
+    SUCCESS_MARKER,
+    Shard,
+    build_manifest,
+    check_output_folder,
     find_corpus,
-    manifest_of,
-    missing,
+    finish_output,
+    missing_shards,
+    open_output,
 )
-from perron.integrations.corpora.worker import PieceWorker, WorkerConfig
+from perron.integrations.corpora.worker import ShardWorker, WorkerConfig
 from perron.text.formats import Columns
 from perron.training.state import sigterm_as_interrupt
 
-# Read when Ray starts: no reports to its makers, no chatter.
+# Environment variables that Ray reads at startup: no usage reports, no log messages.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-ADDRESS = "RAY_ADDRESS"
-_OBJECT_STORE = 100 * 2**20  # bytes; only names of pieces go through it
-_LONGEST_FOLDER = 40  # characters: what is left of a socket's 107 when Ray adds its own
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+_OBJECT_STORE = 100 * 2**20  # bytes; only descriptions of shards pass through it
+# A socket path has at most 107 characters, and Ray appends its own part.
+_MAX_FOLDER_LENGTH = 40
+_MAX_BLOCKS = 10_000  # of Ray Data; in larger jobs, shards share a block
+
+
+@dataclass(frozen=True)
+class CorpusProgress:
+    """Progress of a job.
+
+    Attributes:
+        shards_done: Number of shards that have a part.
+        total_shards: Number of shards in the corpus.
+        rows: Number of rows computed in this run.
+        total_rows: Number of rows in the corpus.
+        process: Host name and process id of the worker that finished last.
+    """
+
+    shards_done: int
+    total_shards: int
+    rows: int
+    total_rows: int
+    process: str = ""
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """Result of a job.
+
+    Attributes:
+        rows: Number of rows in all parts.
+        skipped_rows: Number of invalid rows that were skipped.
+        shards: Number of shards, and of parts in the folder.
+        computed_shards: Number of shards computed in this run.
+        num_processes: Number of worker processes that computed them. Larger than the
+            number of workers if some died.
+    """
+
+    rows: int
+    skipped_rows: int
+    shards: int
+    computed_shards: int
+    num_processes: int
 
 
 @contextmanager
 def ray_session(workers: int | None, address: str | None) -> Iterator[int]:
-    """Give the number of workers that Ray has room for.
+    """Connect to Ray and yield the number of workers.
 
-    Ray that runs in this process is used as it is. Otherwise a cluster is joined, by
-    its address or that in RAY_ADDRESS, or Ray is started on this machine alone. What
-    was started is stopped at the end.
+    If Ray is already initialized in this process, use it. Otherwise, connect to the
+    cluster at `address` or RAY_ADDRESS, or else start Ray on this machine. Disconnect
+    or stop Ray at the end, unless it was already initialized.
 
     Args:
-        workers: unless given, as many as there are processors.
-        address: of a cluster.
+        workers: Number of workers. Defaults to the number of CPUs.
+        address: Address of a Ray cluster.
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -64,36 +103,36 @@ def ray_session(workers: int | None, address: str | None) -> Iterator[int]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     context = DataContext.get_current()
-    shown, context.enable_progress_bars = context.enable_progress_bars, False
+    progress_bars, context.enable_progress_bars = context.enable_progress_bars, False
     try:
         if ray.is_initialized():
-            yield workers or _processors()
+            yield workers or _num_cpus()
             return
-        address = address or os.environ.get(ADDRESS)
-        session = _joined(address) if address else _started(workers)
+        address = address or os.environ.get(ADDRESS_VARIABLE)
+        session = _connect(address) if address else _start(workers)
         with session, sigterm_as_interrupt():  # Ray's own handler would abort
-            yield workers or _processors()
+            yield workers or _num_cpus()
     finally:
-        context.enable_progress_bars = shown
+        context.enable_progress_bars = progress_bars
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 
 
-def _processors() -> int:
+def _num_cpus() -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[None]:
+def _connect(address: str) -> Iterator[None]:
     try:
-        with _silent():
+        with _redirect_stderr():
             ray.init(
                 address=address, log_to_driver=False, logging_level=logging.CRITICAL
             )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise PerronError(
-            f"no Ray that lets us in at {address} ({error}); where the cluster wants a "
-            "token, RAY_AUTH_MODE=token and the token must be set here too"
+            f"cannot connect to Ray at {address} ({error}). If the cluster requires a "
+            "token, set RAY_AUTH_MODE=token and the token here too."
         ) from error
     try:
         yield
@@ -102,10 +141,10 @@ def _joined(address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _started(workers: int | None) -> Iterator[None]:
+def _start(workers: int | None) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="perron-", dir=_short_folder()))
     try:
-        with _silent():
+        with _redirect_stderr():
             ray.init(
                 address="local",
                 num_cpus=workers or os.cpu_count(),
@@ -122,25 +161,22 @@ def _started(workers: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """Keep what Ray's other languages write to standard error while it starts."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+def _redirect_stderr() -> Iterator[None]:
+    """Discard what Ray's native code writes to stderr at startup."""
+    stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(devnull, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(devnull)
 
 
 def _short_folder() -> str:
-    """Return a folder for temporary files in which the name of a socket has room."""
-    usual = tempfile.gettempdir()
-    return usual if len(usual) <= _LONGEST_FOLDER else "/tmp"
-
-
-_BLOCKS = 10_000  # that Ray Data keeps track of; beyond, pieces share one
+    """Return a folder for temporary files that is short enough for socket paths."""
+    default = tempfile.gettempdir()
+    return default if len(default) <= _MAX_FOLDER_LENGTH else "/tmp"
 
 
 def run_on_ray(
@@ -150,100 +186,111 @@ def run_on_ray(
     *,
     workers: int | None = None,
     address: str | None = None,
-    piece_rows: int | None = None,
+    shard_rows: int | None = None,
     skip_invalid: bool = False,
-    watch: Callable[[CorpusProgress], None] | None = None,
-) -> Outcome:
-    """Compute every row of a corpus once, however often workers or this run die.
+    on_progress: Callable[[CorpusProgress], None] | None = None,
+) -> JobResult:
+    """Label or encode every row of a corpus exactly once, even if workers die.
 
-    The corpus is parted into pieces, and each has its part in the folder, written under
-    another name and renamed when it is whole. A run that ended early is called again
-    and goes on with the pieces that have none. In the order of the parts' names rows
-    are as in the corpus: files by their names, rows as they are in them.
+    The corpus is split into shards. Each shard has one output file, a part, which is
+    written to a temporary file and renamed when it is complete. If a run is stopped or
+    killed, call this function again: it resumes with the shards that have no part.
+    Parts sorted by name have the rows in corpus order: files sorted by path, rows in
+    the order of each file.
 
     Args:
-        mapper: what is computed. Each worker has a model of its own, and one thread.
-        source: a Parquet file, or a folder of them.
-        out: folder for the parts; on a cluster all machines must see it, and the
-            source and the model, under the same name.
-        workers: unless given, one for each processor.
-        address: of a Ray cluster; unless given, RAY_ADDRESS names it, or Ray is started
-            on this machine.
-        piece_rows: rows of a piece at most; unless given, chosen by the corpus's size.
-        skip_invalid: leave out rows without a text, and count them.
-        watch: is told when a piece is done.
+        mapper: Model and task. Each worker has its own copy of the model and uses one
+            thread unless ``mapper.threads`` is set.
+        source: Parquet file, or folder of Parquet files.
+        out: Output folder. In a cluster, all machines must be able to access it, the
+            source and the model under the same paths.
+        workers: Number of workers. Defaults to the number of CPUs.
+        address: Address of a Ray cluster. Defaults to RAY_ADDRESS; if that is not set,
+            Ray is started on this machine.
+        shard_rows: Maximum number of rows per shard. The default depends on the size
+            of the corpus.
+        skip_invalid: Skip and count rows without a valid text instead of raising an
+            error.
+        on_progress: Callback that is called after each shard.
 
     Raises:
-        DataError: something cannot be read, written or used.
-        SettingsError: the folder belongs to something else.
+        DataError: A file cannot be read or written, or a row is invalid.
+        SettingsError: The output folder contains something else.
     """
     source, out = Path(source), Path(out)
-    for name, count in (("workers", workers), ("piece_rows", piece_rows)):
+    for name, count in (("workers", workers), ("shard_rows", shard_rows)):
         if count is not None and count < 1:
-            raise ValueError(f"{name} must be at least 1, but came as {count}")
+            raise ValueError(f"{name} must be at least 1, got {count}.")
     corpus = find_corpus(source, Columns(mapper.text, mapper.text_pair, None))
     try:
-        mapper.check(corpus.schema.names)
+        mapper.check_columns(corpus.schema.names)
     except ValueError as error:
         raise SettingsError(f"{source}: {error}") from error
-    piece_rows = piece_rows or corpus.usual_piece_rows()
-    check_place(out, corpus)
+    shard_rows = shard_rows or corpus.default_shard_rows()
+    check_output_folder(out, corpus)
     make_folder(out)
-    with locked(out):
-        claim(out, manifest_of(corpus, mapper, piece_rows, skip_invalid))
-        remove_parts(out)
-        pieces = corpus.pieces(piece_rows)
-        todo = missing(out, pieces)
+    with lock_folder(out):
+        open_output(out, build_manifest(corpus, mapper, shard_rows, skip_invalid))
+        remove_temporary_files(out)
+        shards = corpus.shards(shard_rows)
+        todo = missing_shards(out, shards)
         processes: set[str] = set()
         if todo:
-            (out / END_MARK).unlink(missing_ok=True)
+            (out / SUCCESS_MARKER).unlink(missing_ok=True)
             schema = pa.schema([*corpus.schema, *mapper.new_fields])
-            work = WorkerConfig(
+            config = WorkerConfig(
                 mapper, corpus.root, out.absolute(), schema, skip_invalid
             )
             with ray_session(workers, address) as count:
-                for progress in _run(work, todo, count, len(pieces), corpus.rows):
+                for progress in _run(config, todo, count, len(shards), corpus.rows):
                     processes.add(progress.process)
-                    if watch is not None:
-                        watch(progress)
-            remove_parts(out)
-        counts = close_folder(out, pieces)
-    return Outcome(*counts, len(pieces), len(todo), len(processes))
+                    if on_progress is not None:
+                        on_progress(progress)
+            remove_temporary_files(out)
+        counts = finish_output(out, shards)
+    return JobResult(*counts, len(shards), len(todo), len(processes))
 
 
 def _run(
-    work: WorkerConfig, todo: list[Piece], workers: int, all_pieces: int, all_rows: int
+    config: WorkerConfig,
+    todo: list[Shard],
+    workers: int,
+    total_shards: int,
+    total_rows: int,
 ) -> Iterator[CorpusProgress]:
-    """Yield whenever a piece is done, in whatever order they are."""
-    items = [asdict(piece) for piece in todo]
-    dataset = ray.data.from_items(items, override_num_blocks=min(len(items), _BLOCKS))
-    # Ray Data restarts actors that die and repeats what they were at, without end.
-    done = dataset.map(
-        PieceWorker,  # type: ignore[arg-type]  # a class is legal, and needed here
-        fn_constructor_args=[work],
+    """Yield the progress after each shard. Shards finish in any order."""
+    items = [asdict(shard) for shard in todo]
+    dataset = ray.data.from_items(
+        items, override_num_blocks=min(len(items), _MAX_BLOCKS)
+    )
+    # Ray Data restarts dead actors and retries their tasks without limit.
+    results = dataset.map(
+        ShardWorker,  # type: ignore[arg-type]  # Ray accepts a class here
+        fn_constructor_args=[config],
         compute=ActorPoolStrategy(size=min(workers, len(items))),
         num_cpus=1,
     )
-    finished, rows = all_pieces - len(todo), 0
+    done, rows = total_shards - len(todo), 0
     try:
-        for answer in done.iter_rows():
-            if answer["problem"]:
-                raise DataError(answer["problem"] + _elsewhere(answer["process"]))
-            finished += 1
-            rows += answer["rows"] + answer["left_out"]
+        for result in results.iter_rows():
+            if result["problem"]:
+                raise DataError(result["problem"] + _host_hint(result["process"]))
+            done += 1
+            rows += result["rows"] + result["skipped_rows"]
             yield CorpusProgress(
-                finished, all_pieces, rows, all_rows, answer["process"]
+                done, total_shards, rows, total_rows, result["process"]
             )
     except RayTaskError:
-        raise  # a fault of ours, with the worker's traceback
+        raise  # a bug: keep the traceback of the worker
     except RayError as error:
         raise PerronError(
-            f"Ray gave up ({error}); the same command goes on with the rest"
+            f"Ray failed ({error}). Run the same command again to resume."
         ) from error
 
 
-def _elsewhere(process: str) -> str:
+def _host_hint(process: str) -> str:
+    """Return a hint for errors of workers on other machines."""
     host = process.partition("/")[0]
     if host == socket.gethostname():
         return ""
-    return f" (on {host}, which must see the same folders under the same names)"
+    return f" (on {host}, which must be able to access the same paths)"

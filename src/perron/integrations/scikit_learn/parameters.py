@@ -14,7 +14,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from perron.layers import ENCODERS, Encoder
-from perron.models.config import Count, ModelSettings, Settings, Share, problems
+from perron.models.config import (
+    Fraction,
+    ModelSettings,
+    PositiveInt,
+    Settings,
+    problems,
+)
 from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, options_of
 from perron.text.encoding import TextProcessor, TextSettings
@@ -127,7 +133,7 @@ def encode_texts(
 
     The weights are scaled to a mean of one.
     """
-    rows = processor.rows(texts)
+    rows = processor.encode(texts)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     types = {name: List(Value("int32")) for name in columns}  # also if all are empty
     dataset = Dataset.from_dict(
@@ -150,25 +156,25 @@ class Parameters(Settings):
     """What `fit` needs of the parameters, by their own names."""
 
     aggregator: Part
-    num_heads: Count
+    num_heads: PositiveInt
     connectivity: Annotated[Part, AfterValidator(_check_connectivity)]
     encoder: Part
-    hidden_dim: Count
-    embedding_dim: Count
+    hidden_dim: PositiveInt
+    embedding_dim: PositiveInt
     vectors: str | tuple[str, ...] | None
     vector_words: Annotated[int, Field(ge=0)]
-    dropout: Share
+    dropout: Fraction
     lowercase: bool
-    min_count: Count
-    max_vocabulary: Count | None
-    max_words: Count
+    min_count: PositiveInt
+    max_vocabulary: PositiveInt | None
+    max_words: PositiveInt
     learning_rate: Positive
     alpha: Annotated[float, Field(ge=0)]
-    batch_size: Count
-    max_iter: Count
+    batch_size: PositiveInt
+    max_iter: PositiveInt
     early_stopping: bool
     validation_fraction: Annotated[float, Field(gt=0, lt=1)]
-    n_iter_no_change: Count
+    n_iter_no_change: PositiveInt
 
     @property
     def sources(self) -> tuple[str, ...]:

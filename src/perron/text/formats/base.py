@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Literal, cast
 
 from perron.errors import DataError, InvalidRows, SettingsError
-from perron.files import by_extension
+from perron.files import match_extension
 from perron.registry import Registry
 from perron.text.formats.rows import Columns, Row
 
@@ -70,7 +70,7 @@ class Lines:
         self, stream: io.BufferedIOBase, place: str, encoding: str = UTF8
     ) -> None:
         self._stream = stream
-        self._place = place
+        self._source_name = place
         self._encoding = UTF8 if encoding == "utf-8-sig" else encoding
         self.count = 0
         self.problem: str | None = None
@@ -104,7 +104,7 @@ class Lines:
             raise DataError(
                 f"not {self._encoding.upper()}: {error}. --encoding names another "
                 "encoding",
-                self._place,
+                self._source_name,
                 self.count + 1,
             ) from error
         finally:
@@ -161,7 +161,7 @@ class DataFile:
 
     def report(self, line: int, problem: str) -> None:
         """Raise a DataError for a bad row or, if bad rows are skipped, count it."""
-        self.bad.report(self.path or self.name, line, problem)
+        self.invalid_rows.report(self.path or self.name, line, problem)
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield each line with its number; one that cannot be decoded is bad."""
@@ -179,7 +179,7 @@ class DataFile:
         opener: Any = gzip.open if self.path.suffix == ".gz" else open
         try:
             with opener(self.path, "rb") as stream:
-                yield Lines(stream, self.place, self.encoding)
+                yield Lines(stream, self.source_name, self.encoding)
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise DataError(f"broken gzip file ({error})", self.path) from error
 
@@ -275,12 +275,12 @@ class Format(ABC):
 formats: Registry[type[Format]] = Registry("data format")
 
 
-def format_named(name: str) -> Format:
+def get_format(name: str) -> Format:
     """Return the format of that name."""
     return formats[name]()
 
 
-def format_of(path: str | Path) -> str:
+def infer_format(path: str | Path) -> str:
     """Return the name of a file's format by its extension, that before ``.gz`` too.
 
     Raises:
@@ -293,7 +293,7 @@ def format_of(path: str | Path) -> str:
         for key, format in formats.items()
         if format.is_text or unpacked == name
     }
-    found = by_extension(unpacked, known)
+    found = match_extension(unpacked, known)
     if len(found) == 1:
         return found[0]
     listed = "; ".join(

@@ -1,0 +1,110 @@
+import pytest
+import torch
+from perron_tests.errors import mentions
+
+from perron.layers import ClassifierHead, WordEmbedding
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (0,), (2, 0)])
+def test_each_id_gets_its_vector(dtype, shape):
+    embedding = WordEmbedding(5, 3)
+    ids = torch.randint(5, shape, dtype=dtype)
+    vectors = embedding(ids)
+    assert vectors.shape == (*shape, 3)
+    assert torch.equal(vectors, embedding.vectors.weight[ids.long()])
+    assert embedding.embedding_dim == 3
+
+
+def test_given_vectors_are_copied():
+    embedding = WordEmbedding(5, 3)
+    given = torch.arange(15.0).reshape(5, 3)
+    embedding.set_vectors(given)
+    assert torch.equal(embedding(torch.tensor([4, 1])), given[[4, 1]])
+    with torch.no_grad():
+        embedding.vectors.weight.zero_()
+    assert torch.equal(given, torch.arange(15.0).reshape(5, 3))
+
+
+def test_given_vectors_may_have_another_precision():
+    embedding = WordEmbedding(5, 3)
+    embedding.set_vectors(torch.ones(5, 3, dtype=torch.float16))
+    assert torch.equal(embedding(torch.tensor([2])), torch.ones(1, 3))
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (4, 3), (3, 5)])
+def test_vectors_of_another_shape_are_refused(shape):
+    embedding = WordEmbedding(5, 3)
+    before = embedding.vectors.weight.clone()
+    with pytest.raises(ValueError, match=mentions((5, 3), tuple(shape))):
+        embedding.set_vectors(torch.zeros(shape))
+    assert torch.equal(embedding.vectors.weight, before)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_frozen_vectors_stay_frozen_when_they_are_given(freeze):
+    embedding = WordEmbedding(5, 3, freeze=freeze)
+    embedding.set_vectors(torch.ones(5, 3))
+    assert embedding.vectors.weight.requires_grad is not freeze
+    assert embedding(torch.tensor([1])).requires_grad is not freeze
+
+
+def test_dropout_is_on_single_entries_and_only_in_training():
+    embedding = WordEmbedding(5, 100, dropout=0.5)
+    embedding.set_vectors(torch.ones(5, 100))
+    ids = torch.zeros(50, dtype=torch.long)
+    dropped = embedding(ids)
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert 0.4 < (dropped == 0).float().mean() < 0.6
+    assert ((dropped == 0).any(1) & (dropped != 0).any(1)).all()
+    embedding.eval()
+    assert torch.equal(embedding(ids), torch.ones(50, 100))
+
+
+def test_head_by_hand():
+    head = ClassifierHead(3, num_classes=2, hidden_dim=4, dropout=0.5).eval()
+    first, second = head.layers[1], head.layers[4]
+    vector = torch.randn(5, 3)
+    hidden = torch.tanh(vector @ first.weight.T + first.bias)
+    want = hidden @ second.weight.T + second.bias
+    torch.testing.assert_close(head(vector), want)
+
+
+def test_head_drops_before_each_layer():
+    head = ClassifierHead(3, num_classes=2, hidden_dim=400, dropout=0.5)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.fill_(1.0)
+    seen = []
+    for layer in (head.layers[1], head.layers[4]):
+        layer.register_forward_hook(lambda _, inputs, output: seen.append(inputs[0]))
+    head(torch.ones(400, 3))
+    for inputs in seen:
+        assert 0.4 < (inputs == 0).float().mean() < 0.6
+
+
+def test_head_takes_an_empty_batch():
+    assert ClassifierHead(3, num_classes=2)(torch.zeros(0, 3)).shape == (0, 2)
+
+
+def test_parameters_have_the_device_and_dtype_that_are_asked_for():
+    factory = {"device": "meta", "dtype": torch.float64}
+    for layer in (WordEmbedding(5, 3, **factory), ClassifierHead(3, 2, 4, **factory)):
+        for parameter in layer.parameters():
+            assert parameter.is_meta
+            assert parameter.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("build", "parts"),
+    [
+        (lambda: WordEmbedding(0, 3), ["vocab_size", 1, 0]),
+        (lambda: WordEmbedding(5, 0), ["embedding_dim", 1, 0]),
+        (lambda: WordEmbedding(5, 3, dropout=1.0), ["dropout", "1.0"]),
+        (lambda: ClassifierHead(3, 2, hidden_dim=0), ["hidden_dim", 1, 0]),
+        (lambda: ClassifierHead(3, 2, dropout=-0.1), ["dropout", -0.1]),
+    ],
+)
+def test_wrong_options_are_refused(build, parts):
+    with pytest.raises(ValueError, match=mentions(*parts)):
+        build()
