@@ -5,8 +5,8 @@ vocabulary and streamed to Parquet files, each with an id. Two workers of ``--en
 ray`` label them, while the memory of this process and of each worker is sampled.
 Afterwards, the rows are counted and the ids are checked (each once, in order).
 Order-independent checksums are compared: of ids and texts before and after the run, and
-of ids and labels. A thousand rows are recomputed in this process. The model is that of
-`make demo`, or one of its size with random weights if there is none.
+of ids and labels. A thousand rows are recomputed in this process. The model is the one
+trained by `make demo`, or an untrained one of the same size if it does not exist.
 
     python benchmarks/corpus.py [--texts 1000000] [--workers 2] [--json FILE] [--quick]
 """
@@ -32,8 +32,7 @@ from rich.table import Table
 
 import perron
 from perron.integrations.corpora import TextMapper
-from perron.integrations.corpora.parts import CorpusProgress
-from perron.integrations.corpora.ray_engine import run_on_ray
+from perron.integrations.corpora.ray_engine import CorpusProgress, run_on_ray
 from serve import model_folder
 from timing import machine
 
@@ -195,12 +194,12 @@ def main() -> None:
         memory = Memory(0.1 if texts < 100_000 else 1.0)
         memory.start()
         begin = time.monotonic()
-        outcome = run_on_ray(
+        result = run_on_ray(
             TextMapper(model),
             corpus,
             out,
             workers=options.workers,
-            watch=memory.watch,
+            on_progress=memory.watch,
         )
         seconds = time.monotonic() - begin
         memory.stop.set()
@@ -212,7 +211,7 @@ def main() -> None:
         }
     speed = texts / seconds
     run = {"texts": texts, "words per text": mean, "workers": options.workers}
-    run |= {"parts": outcome.pieces, "seconds": seconds, "rows/s": speed}
+    run |= {"parts": result.shards, "seconds": seconds, "rows/s": speed}
     run |= {"rows/s after the first part": memory.speed}
     run |= {"rows/s per worker": memory.speed / options.workers} | size
     console.print(machine(), f"model: {name}", sep="\n")

@@ -46,7 +46,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # ids and lengths
 Method = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def choose_recipe() -> tuple[str, Recipe]:
+def resolve_recipe() -> tuple[str, Recipe]:
     """Return the name of the dataset and the recipe to train on it."""
     if ROOT is not None:
         overrides = [
@@ -196,14 +196,14 @@ def conclusions(rows: list[dict], name: str, quick: bool) -> list[str]:
 def main() -> None:
     """Run the benchmark."""
     report = Report(__doc__, budget=60)
-    name, recipe = choose_recipe()
+    name, recipe = resolve_recipe()
     pipeline = load_or_train(name, recipe, report.quick)
     settings = recipe.data
     data = load_split(settings, settings.test or "test", pipeline.labels, ROOT)
-    processor = pipeline.processor.reading(
+    processor = pipeline.processor.for_input(
         settings.pretokenized, settings.sentence_separator
     )
-    encoded = processor.rows(data.rows["text"][:])
+    encoded = processor.encode(data.rows["text"][:])
     rows = [row["ids"] for row in encoded][: TEXTS if report.quick else None]
     labels = np.array(data.rows["label"][: len(rows)])
     with tempfile.TemporaryDirectory() as folder:

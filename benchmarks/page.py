@@ -52,7 +52,7 @@ def random_record(count: int) -> Explanation:
     torch.manual_seed(0)
     edges = torch.randn(count, count).softmax(0)
     weights = perron.stationary_distribution(edges).tolist()
-    nodes = [WORDS[place % len(WORDS)] for place in range(count)]
+    nodes = [WORDS[index % len(WORDS)] for index in range(count)]
     spans = [(0, len(node)) for node in nodes]
     head = Head(weights, [[float(f"{x:.7g}") for x in row] for row in edges.tolist()])
     return Explanation(
@@ -93,13 +93,13 @@ def main() -> None:
         for count in (20, 100, 500):
             file = Path(folder, f"{count}.html")
             file.write_text(page([[random_record(count)]]))
-            drawn, all_drawn = measure(browser, file, 2 if report.quick else 9)
+            first_drawing, all_edges = measure(browser, file, 2 if report.quick else 9)
             rows.append(
                 {
                     "words": count,
                     "kilobytes": file.stat().st_size / 1000,
-                    "milliseconds": drawn,
-                    "all edges": all_drawn,
+                    "milliseconds": first_drawing,
+                    "all edges": all_edges,
                 }
             )
     columns = {"words": "", "kilobytes": ".0f", "milliseconds": ".0f"}

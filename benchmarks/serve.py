@@ -6,10 +6,11 @@ one, with 1 and 16 texts per request. The clients run in a separate process on t
 machine. For comparison, the same model is called without a server, on batches as large
 as those that the server formed, with all of torch's threads and with one thread. The
 faster of the two is the direct throughput. All of them take turns, and ratios are
-medians over the turns. The sentences are those of Rotten Tomatoes' test set. The model
-is that of `make demo`, or one of its size with random weights if there is none. The
-last four columns are the CPU use in percent of one core: the process that calls the
-model directly, the server's HTTP thread, its compute threads, and the clients.
+medians over the turns. The sentences are from the test set of Rotten Tomatoes. The
+model is the one trained by `make demo`, or an untrained one of the same size if it does
+not exist. The last four columns are the CPU use in percent of one core: the process
+that calls the model directly, the server's HTTP thread, its compute threads, and the
+clients.
 
     python benchmarks/serve.py [--json FILE] [--threads 2] [--budget 60] [--quick]
 """
