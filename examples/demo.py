@@ -20,7 +20,7 @@ from perron.errors import PerronError
 from perron.experiments import compare
 from perron.experiments.report import summarize
 from perron.experiments.study import Trial
-from perron.explain.views import page, shaded
+from perron.explain.views import html_page, shaded_words
 from perron.files import atomic_write
 from perron.training import read_recipe, recipe_table
 
@@ -60,17 +60,17 @@ def main() -> None:
     )
 
     console.print("Word weights, in % of the sentence:\n")
-    folders = [Trial(study, name, 0, 0).place(runs) for name in AGGREGATORS[:2]]
+    folders = [Trial(study, name, 0, 0).run_folder(runs) for name in AGGREGATORS[:2]]
     models = [perron.load(folder) for folder in folders]
     records = [[model.explain(sentence) for model in models] for sentence in SENTENCES]
     for record in (record for row in records for record in row):
         name = f"{record.model.aggregator:>14}"
         console.print(f"{name} [bold]{record.label:<8}[/] ", end="")
-        console.print(shaded(record.words[0]))
+        console.print(shaded_words(record.words[0]))
 
     shutil.copytree(folders[0], options.out, dirs_exist_ok=True)
     graph_page = options.out / "graph.html"
-    atomic_write(graph_page, page(records, "Word weights").encode())
+    atomic_write(graph_page, html_page(records, "Word weights").encode())
     console.print(
         f"\nThe word graphs are in {graph_page}. Open it in a browser.\n"
         f"The centrality model is in {options.out}. Next, try:\n\n"

@@ -31,7 +31,7 @@ class StudyResult:
         study: The study.
         summary: Summary of each variant that has been run.
         records: Records of all runs.
-        missing: How to get the missing data, or None.
+        missing: Missing data and how to get them, or None.
         table: Summary table, as Markdown.
     """
 
@@ -125,7 +125,7 @@ def _details(name: str, results: Mapping[str, StudyResult]) -> list[str]:
         if result.table:
             body += [f"Study `{study}`:", result.table]
         if result.missing:
-            label = "For more runs" if result.table else "Missing"
+            label = "Missing for more runs" if result.table else "Missing"
             body.append(f"{label}: {result.missing}. Then run {command}.")
         elif not result.table:
             body.append(f"Not run yet. Run {command}.")

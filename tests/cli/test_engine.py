@@ -21,7 +21,7 @@ def corpus(tmp_path):
     ("options", "parts"),
     [
         (["--workers=2"], ["--workers", "--engine ray"]),
-        (["--piece-rows=2"], ["--piece-rows", "--engine ray"]),
+        (["--shard-rows=2"], ["--shard-rows", "--engine ray"]),
         (["--address=auto"], ["--address", "--engine ray"]),
         (["--engine=dask"], ["--engine dask", "ray"]),
         (["--engine=ray"], ["--file", "Parquet"]),

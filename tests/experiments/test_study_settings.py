@@ -88,19 +88,19 @@ def test_what_some_variants_set_themselves_can_be_set_for_the_others(tmp_path):
 def test_what_was_chosen_is_told_as_it_was_run(tmp_path):
     path = poolings(tmp_path)
     study = read_study(path)
-    assert study.tuned("max", 1)[0] == "training.learning_rate=5e-4"
+    assert study.tuned_settings("max", 1)[0] == "training.learning_rate=5e-4"
     asked = read_study(path, ["training.learning_rate=7e-4"])
-    assert "training.learning_rate=7e-4" in asked.tuned("max", 1)
-    assert len(asked.tuned("max", 1)) == 3
+    assert "training.learning_rate=7e-4" in asked.tuned_settings("max", 1)
+    assert len(asked.tuned_settings("max", 1)) == 3
     one = study.model_copy(update={"grid": study.grid[:1]})
-    assert one.tuned("max", 0) == []  # there was nothing to choose
+    assert one.tuned_settings("max", 0) == []  # there was nothing to choose
 
 
 def test_seeds_can_be_asked_for(tmp_path):
     path = poolings(tmp_path)
     study = read_study(path, seeds=2)
-    assert {study.seeds_of(name) for name in study.variants} == {2}
-    assert read_study(path).seeds_of("max") == 5
+    assert {study.num_seeds(name) for name in study.variants} == {2}
+    assert read_study(path).num_seeds("max") == 5
 
 
 def test_the_command_does_the_run_alone(tmp_path, study):

@@ -7,12 +7,12 @@ from perron_tests.studies import record
 
 from perron.errors import DataError
 from perron.experiments.report import (
-    Spread,
+    MeanStd,
     _p_value,
     csv_rows,
+    format_mean_std,
     markdown,
     paired_p_value,
-    spread_text,
     summarize,
 )
 from perron.experiments.study import Study
@@ -57,8 +57,8 @@ def test_significance_is_paired_with_the_reference():
     runs = records()
     a, _ = summarize(STUDY, runs)
     expected = paired_p_value(
-        np.stack([runs[1].answers(), runs[2].answers()]),
-        np.stack([runs[3].answers(), runs[5].answers()]),
+        np.stack([runs[1].correct_mask(), runs[2].correct_mask()]),
+        np.stack([runs[3].correct_mask(), runs[5].correct_mask()]),
     )
     assert a.p_value == expected < 0.001
 
@@ -87,7 +87,9 @@ def test_p_is_of_the_seeds_that_both_have():
     runs = records()
     runs[5] = replace(runs[5], seed=2)
     a, _ = summarize(STUDY, runs)
-    assert a.p_value == paired_p_value(runs[1].answers()[None], runs[3].answers()[None])
+    assert a.p_value == paired_p_value(
+        runs[1].correct_mask()[None], runs[3].correct_mask()[None]
+    )
     assert _p_value(runs[2:3], runs[5:]) is None  # seeds 1 and 2
 
 
@@ -108,14 +110,14 @@ def test_tables_have_every_number_and_where_it_is_from():
     ("metric", "spread", "text"),
     [
         ("accuracy", None, ""),
-        ("accuracy", Spread(0.8126, None), "81.3"),
-        ("macro_f1", Spread(0.8126, 0.0044), "81.3 ± 0.4"),
-        ("log_loss", Spread(0.5, 0.01), "0.500 ± 0.010"),
-        ("of another plugin", Spread(0.5, None), "0.500"),
+        ("accuracy", MeanStd(0.8126, None), "81.3"),
+        ("macro_f1", MeanStd(0.8126, 0.0044), "81.3 ± 0.4"),
+        ("log_loss", MeanStd(0.5, 0.01), "0.500 ± 0.010"),
+        ("of another plugin", MeanStd(0.5, None), "0.500"),
     ],
 )
 def test_a_metric_is_shown_in_its_unit(metric, spread, text):
-    assert spread_text(metric, spread) == text
+    assert format_mean_std(metric, spread) == text
 
 
 def test_all_metrics_that_the_seeds_share_are_in_the_tables():
@@ -137,4 +139,4 @@ def test_all_metrics_that_the_seeds_share_are_in_the_tables():
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 200])
 def test_answers_survive_being_written(count):
     right = np.random.default_rng(count).random(count) < 0.5
-    assert record("a", 0, 0, 0.5, right).answers().tolist() == right.tolist()
+    assert record("a", 0, 0, 0.5, right).correct_mask().tolist() == right.tolist()

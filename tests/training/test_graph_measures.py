@@ -71,7 +71,7 @@ def test_a_query_for_all_is_self_attention(texts):
 def test_every_head_counts_and_the_model_stays_in_training(texts):
     ready = prepared(texts, {"name": "centrality", "heads": 2})
     ready.model.train()
-    (found,) = measure_graphs(ready.model, ready.train, most=10)
+    (found,) = measure_graphs(ready.model, ready.train, max_texts=10)
     assert ready.model.training
     assert 5 < found.texts <= 10
     assert found.context_dependence > 0
@@ -87,8 +87,8 @@ def test_long_texts_are_left_out(texts, monkeypatch):
     """A graph of low rank is never whole, and of a long text must not be."""
     ready = prepared(texts, {"name": "centrality", "connectivity": "low_rank"})
     sizes = np.sort(ready.train.sizes)
-    monkeypatch.setattr(metrics, "LONGEST", sizes[40])
+    monkeypatch.setattr(metrics, "MAX_WORDS", sizes[40])
     (found,) = measure_graphs(ready.model, ready.train)
     assert found.texts == ((sizes > 1) & (sizes <= sizes[40])).sum()
-    monkeypatch.setattr(metrics, "LONGEST", 0)
+    monkeypatch.setattr(metrics, "MAX_WORDS", 0)
     assert measure_graphs(ready.model, ready.train) == []

@@ -69,7 +69,7 @@ def test_datasets_that_are_not_in_the_paper_have_no_paper_column(no_data):
 
 def test_table_1_lists_missing_datasets(no_data):
     artifact = table1(no_data)
-    assert artifact.text.count(" is missing: ") == len(TITLES)
+    assert artifact.text.count("- Missing: ") == len(TITLES)
     ours = [row for row in artifact.rows if row[1] == "ours"]
     assert all(row[2:] == ["missing"] * 6 + [""] for row in ours)
     assert dataset_cells(artifact, "SST-2", "paper") == [
@@ -160,7 +160,7 @@ def test_finished_runs_are_in_the_table(no_data):
     assert (
         cell(artifact, "average", "SST-2, ours") == "missing"
     )  # its run has other settings
-    assert "For more runs: put the Stanford" in artifact.text
+    assert "Missing for more runs: the Stanford" in artifact.text
     header, *rows = artifact.more["table3-runs.csv"]
     assert [row[0] for row in rows] == ["sst2"] * 6
     assert all(row[header.index("commit")] == "abc" for row in rows)

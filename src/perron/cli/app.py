@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perron import __version__
-from perron.cli.console import say_error
+from perron.cli.console import print_error
 from perron.cli.graph import graph
 from perron.cli.info import data_app, info
 from perron.cli.predict import encode, evaluate, predict
@@ -101,7 +101,7 @@ def run_app(app: typer.Typer) -> None:
     except UnicodeEncodeError as error:
         if debug:
             raise
-        say_error(
+        print_error(
             f"standard output takes {error.encoding} only, and this has other "
             "characters: set PYTHONIOENCODING=utf-8, or write to a file with --out"
         )
@@ -109,7 +109,7 @@ def run_app(app: typer.Typer) -> None:
     except (PerronError, OSError) as error:
         if debug:
             raise
-        say_error(str(error))
+        print_error(str(error))
         sys.exit(_status(error))
 
 
@@ -137,5 +137,5 @@ def _status(error: Exception) -> int:
     """Return 2 for misuse, 128 + signal for a run that was stopped, as shells do."""
     if isinstance(error, SettingsError):
         return 2
-    signal = getattr(error, "number", None)
+    signal = getattr(error, "signal_number", None)
     return 1 if signal is None else 128 + int(signal)

@@ -16,23 +16,23 @@ messages = Console(
 results = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def is_first() -> bool:
+def is_main_process() -> bool:
     """Return if this is the process that speaks, of those that a launcher started."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Tell the person at the terminal something."""
     messages.print(text)
 
 
-def say_error(text: str) -> None:
+def print_error(text: str) -> None:
     """Tell the person at the terminal what went wrong."""
     messages.print("error:", style="red", end=" ")
     messages.print(text)
 
 
-def is_watched() -> bool:
+def is_interactive() -> bool:
     """Return if someone sees a progress bar move."""
     return messages.is_terminal and sys.stderr.isatty()
 
@@ -51,6 +51,6 @@ def progress_bar(*columns: "ProgressColumn", width: int = 30) -> "Progress":
         BarColumn(bar_width=width),
         *columns,
         console=messages,
-        disable=not is_watched(),
+        disable=not is_interactive(),
         transient=True,
     )

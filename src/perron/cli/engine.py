@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perron.cli.console import is_watched, progress_bar, say
+from perron.cli.console import is_interactive, print_message, progress_bar
 from perron.cli.options import CorpusOptions, needs_extra
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
-    from perron.integrations.corpora.parts import CorpusProgress, Outcome
+    from perron.integrations.corpora.ray_engine import CorpusProgress, JobResult
 
 _PANEL = "Corpora"
 _SECONDS = 60  # between two lines, where there is no bar
@@ -50,7 +50,7 @@ class EngineOptions:
             rich_help_panel=_PANEL,
         ),
     ] = None
-    piece_rows: Annotated[
+    shard_rows: Annotated[
         int | None,
         typer.Option(
             min=1,
@@ -59,13 +59,13 @@ class EngineOptions:
         ),
     ] = None
 
-    def is_asked_for(self) -> bool:
+    def is_selected(self) -> bool:
         """Return if there is an engine; without, refuse the options for one."""
         if self.engine not in (None, "ray"):
             raise SettingsError(f"--engine {self.engine}: there is ray")
         if self.engine is not None:
             return True
-        for name in ("workers", "address", "piece_rows"):
+        for name in ("workers", "address", "shard_rows"):
             if getattr(self, name) is not None:
                 option = name.replace("_", "-")
                 raise SettingsError(f"--{option}: is for --engine ray")
@@ -132,9 +132,9 @@ class CorpusJob:
                 out,
                 workers=options.workers,
                 address=options.address,
-                piece_rows=options.piece_rows,
+                shard_rows=options.shard_rows,
                 skip_invalid=self.corpus.skip_invalid,
-                watch=told,
+                on_progress=told,
             )
         told.end(outcome, out)
 
@@ -166,38 +166,38 @@ class EngineProgress:
     ) -> None:
         self._bar.stop()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            say("stopped; the same command goes on with the rest")
+            print_message("stopped; the same command goes on with the rest")
 
     def __call__(self, progress: "CorpusProgress") -> None:
         now = time.monotonic()
         self._rows = progress.rows
         told = (
-            f"{progress.pieces:,} of {progress.all_pieces:,} pieces, "
+            f"{progress.shards_done:,} of {progress.total_shards:,} shards, "
             f"{progress.rows:,} rows now, {self._speed(now)}"
         )
         self._bar.update(
             self._task,
             description="computing",
-            completed=progress.pieces,
-            total=progress.all_pieces,
+            completed=progress.shards_done,
+            total=progress.total_shards,
             told=told,
         )
-        if not is_watched() and now - self._last > _SECONDS:
+        if not is_interactive() and now - self._last > _SECONDS:
             self._last = now
-            say(told)
+            print_message(told)
 
     def _speed(self, now: float) -> str:
         return f"{self._rows / max(now - self._begin, 1e-9):,.0f} rows/s"
 
-    def end(self, outcome: "Outcome", out: Path) -> None:
+    def end(self, outcome: "JobResult", out: Path) -> None:
         """Say what came of it."""
-        there = outcome.pieces - outcome.computed
-        speed = f", {self._speed(time.monotonic())}" if outcome.computed else ""
-        say(
-            f"{outcome.rows:,} rows in {outcome.pieces:,} "
-            f"part{'s' * (outcome.pieces != 1)} in {out}"
+        there = outcome.shards - outcome.computed_shards
+        speed = f", {self._speed(time.monotonic())}" if outcome.computed_shards else ""
+        print_message(
+            f"{outcome.rows:,} rows in {outcome.shards:,} "
+            f"part{'s' * (outcome.shards != 1)} in {out}"
             + (f" ({there:,} of them were there){speed}" if there else speed)
         )
-        if outcome.left_out:
-            rows = "row" if outcome.left_out == 1 else "rows"
-            say(f"left out {outcome.left_out:,} bad {rows}")
+        if outcome.skipped_rows:
+            rows = "row" if outcome.skipped_rows == 1 else "rows"
+            print_message(f"left out {outcome.skipped_rows:,} bad {rows}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from perron.cli.console import results, say
+from perron.cli.console import print_message, results
 from perron.cli.options import TextOptions, TextPair, with_options
 from perron.errors import SettingsError
 from perron.files import atomic_write
@@ -71,7 +71,7 @@ def write(rows: "Rows", format: str, out: Path | None, head: int | None) -> None
         rows[0][0].save_png(out, head)
     else:
         atomic_write(out, _content(rows, format, head).encode())
-    say(f"wrote {out}")
+    print_message(f"wrote {out}")
 
 
 def _content(rows: "Rows", format: str, head: int | None) -> str:
@@ -80,9 +80,9 @@ def _content(rows: "Rows", format: str, head: int | None) -> str:
         _print(rows, Console(file=file, width=_WIDTH), head)
         return file.getvalue()
     if format == "html":
-        from perron.explain.views import page
+        from perron.explain.views import html_page
 
-        return page(rows)
+        return html_page(rows)
     if format == "json":
         return "".join(f"{record.to_json()}\n" for row in rows for record in row)
     if format == "graphml":
@@ -93,12 +93,12 @@ def _content(rows: "Rows", format: str, head: int | None) -> str:
 
 
 def _print(rows: "Rows", console: Console, head: int | None) -> None:
-    from perron.explain.views import side_by_side, view
+    from perron.explain.views import side_by_side, terminal_view
 
     for place, row in enumerate(rows):
         if place:
             console.print()
-        views = [view(record, head) for record in row]
+        views = [terminal_view(record, head) for record in row]
         console.print(side_by_side(views, console.width), soft_wrap=False)
 
 
@@ -191,16 +191,16 @@ def _explained(
     source: "TextSource", models: Sequence["Pipeline"], limit: int, skip_invalid: bool
 ) -> list[list["Explanation"]]:
     """Return a row for each text, with a record for each model."""
-    from perron.cli.io import say_skipped
+    from perron.cli.io import print_skipped
     from perron.errors import InvalidRows
 
     bad = InvalidRows(skip_invalid)
     found = list(islice(source.rows(bad), limit + 1))
-    say_skipped(bad)
+    print_skipped(bad)
     if not found:
         raise SettingsError("there is no text to show")
     if len(found) > limit:
-        say(f"only the first {limit} texts; --limit takes more")
+        print_message(f"only the first {limit} texts; --limit takes more")
     return [
         [model.explain(row.text, row.pair) for model in models] for row in found[:limit]
     ]

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from perron import __version__
-from perron.cli.console import results, say
+from perron.cli.console import print_message, results
 from perron.cli.options import DataOptions, Json, TrainOptions, with_options
 from perron.errors import DataError
 
@@ -152,7 +152,7 @@ def stats(
 
         perron data stats --data reviews.csv --text review --label stars
     """
-    from perron.cli.runs import choose_recipe
+    from perron.cli.runs import resolve_recipe
     from perron.text.datasets import load_data, statistics
     from perron.training import recipe_names, recipe_table
 
@@ -162,13 +162,13 @@ def stats(
         wanted = [None] if options.data else [name for name in names if name != "demo"]
     found = {}
     for name in wanted:
-        recipe = choose_recipe(TrainOptions(recipe=name, **vars(options)))
+        recipe = resolve_recipe(TrainOptions(recipe=name, **vars(options)))
         try:
             splits = load_data(recipe.data)
         except DataError as error:
             if recipes or options.data or error.line is not None:
                 raise
-            say(f"{name}: {error}")
+            print_message(f"{name}: {error}")
             continue
         found[name or str(options.data)] = statistics(splits, recipe.data, "lower")
     if as_json:

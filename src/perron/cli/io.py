@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 from rich.progress import TextColumn, TimeElapsedColumn
 
-from perron.cli.console import progress_bar, say
+from perron.cli.console import print_message, progress_bar
 from perron.cli.options import CorpusOptions, TextOptions
-from perron.cli.outputs import Record, open_writer
+from perron.cli.outputs import TableRow, open_writer
 from perron.errors import InvalidRows, SettingsError
 from perron.integrations.corpora.mapper import check_new_columns
 from perron.pipeline import pair_mismatch
 from perron.text.datasets import read_texts
-from perron.text.formats import Columns, DataFile, Row, format_named, format_of
+from perron.text.formats import Columns, DataFile, Row, get_format, infer_format
 from perron.text.formats.base import Lines, check_encoding
 from perron.text.formats.rows import text_problem
 
@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
 
     texts: list[str]
     pairs: list[str] | None
-    columns: list[Record]
+    columns: list[TableRow]
 
     def shown(self) -> list[str]:
         """Return the texts as they are shown to the user."""
@@ -65,7 +65,7 @@ class TextSource:
                 [self._columns(row) for row in some],
             )
 
-    def _columns(self, row: Row) -> Record:
+    def _columns(self, row: Row) -> TableRow:
         if row.columns is not None:
             return row.columns
         pair = {"text_pair": row.pair} if self.is_pair else {}
@@ -94,7 +94,7 @@ class TextSource:
         file = self.options.file
         if self.typed or file in (None, "-"):
             return None
-        format = format_named(self.options.data_format or format_of(str(file)))
+        format = get_format(self.options.data_format or infer_format(str(file)))
         return format.schema(format.open(DataFile(str(file))))
 
     def _typed(self) -> Iterator[Row]:
@@ -200,11 +200,11 @@ def stream(
             )
             count += len(chunk.texts)
     if options.out is not None:
-        say(f"{count:,} row{'s' * (count != 1)} in {options.out}")
-    say_skipped(bad)
+        print_message(f"{count:,} row{'s' * (count != 1)} in {options.out}")
+    print_skipped(bad)
 
 
-def say_skipped(bad: InvalidRows) -> None:
+def print_skipped(bad: InvalidRows) -> None:
     """Print how many rows were left out, if any."""
     if count := bad.skipped.total():
-        say(f"left out {count} bad row{'s' if count > 1 else ''}")
+        print_message(f"left out {count} bad row{'s' if count > 1 else ''}")

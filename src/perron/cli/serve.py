@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perron.cli.console import results, say
+from perron.cli.console import print_message, results
 from perron.cli.options import Model, needs_extra, with_options
 from perron.errors import SettingsError
 from perron.serve.limits import Limits
@@ -65,7 +65,9 @@ def serve(
     with listen(host, port) as bound:
         app = create_app(load_all(models), limits, key, threads)
         names = ", ".join(app.state.service.models)
-        run(app, bound, lambda: say(f"serving {names} at {address_of(bound)}"))
+        run(
+            app, bound, lambda: print_message(f"serving {names} at {address_of(bound)}")
+        )
 
 
 def export(
@@ -124,5 +126,5 @@ def export(
         results.print(f"{path}  {path.stat().st_size:,} bytes")
     results.print(
         "probabilities and weights differ from the model's by "
-        f"{made.difference:.1e} at most, on texts of random words"
+        f"{made.max_abs_difference:.1e} at most, on texts of random words"
     )

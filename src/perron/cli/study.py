@@ -12,12 +12,12 @@ import typer
 from rich.table import Table
 
 from perron.cli import options
-from perron.cli.console import is_first, results, say
+from perron.cli.console import is_main_process, print_message, results
 from perron.cli.options import Quiet, TrainOptions, with_options
 from perron.errors import PerronError, SettingsError
 
 if TYPE_CHECKING:
-    from perron.experiments.records import Record
+    from perron.experiments.records import RunRecord
     from perron.experiments.report import SummaryRow
     from perron.experiments.study import Study, Trial
     from perron.training.callbacks import Callback
@@ -62,9 +62,9 @@ def study(
     chosen = read_study(name, overrides, seeds)
     folder = out or Path("runs") / "studies" / Path(name).stem
     if workers > 1:
-        share_work(workers)
+        run_workers(workers)
     records = run_study(
-        chosen, folder, root=data_dir, on_trial=None if quiet else tell_trial
+        chosen, folder, root=data_dir, on_trial=None if quiet else print_trial
     )
     report(chosen, records, folder, "study", quiet)
 
@@ -99,17 +99,17 @@ def compare(
 
         perron compare sst2 --aggregators "centrality self-attention mean" --seeds 5
     """
-    from perron.cli.runs import choose_recipe
+    from perron.cli.runs import resolve_recipe
     from perron.experiments import compare as run_comparison
 
     folder = out or Path("runs") / f"compare-{options.name}"
     comparison, records = run_comparison(
-        choose_recipe(options),
+        resolve_recipe(options),
         split_names(aggregators),
         seeds,
         folder,
         title=f"Aggregators on {options.name}",
-        on_trial=None if quiet else tell_trial,
+        on_trial=None if quiet else print_trial,
     )
     report(comparison, records, folder, "compare", quiet)
 
@@ -132,17 +132,17 @@ def split_names(text: str) -> list[str]:
 
 
 def report(
-    study: "Study", records: "Sequence[Record]", folder: Path, name: str, quiet: bool
+    study: "Study", records: "Sequence[RunRecord]", folder: Path, name: str, quiet: bool
 ) -> None:
     """Write the files of a study, and print its table."""
-    if not is_first():
+    if not is_main_process():
         return
     from perron.experiments.report import write_report
 
     results.print(rich_table(study, write_report(study, records, folder, name)))
     if not quiet:
         files = [f"{name}.md", f"{name}.json", f"{name}.png", "runs.csv"]
-        say(f"Also in {folder}: {', '.join(files)}, records.jsonl")
+        print_message(f"Also in {folder}: {', '.join(files)}, records.jsonl")
 
 
 def rich_table(study: "Study", rows: "Sequence[SummaryRow]") -> Table:
@@ -163,17 +163,17 @@ def vector_overrides(vectors: Sequence[str] | None) -> list[str]:
     return [f"vectors={json.dumps([name for name in vectors if name != 'none'])}"]
 
 
-def tell_trial(trial: "Trial", done: int, known: int) -> "Sequence[Callback]":
+def print_trial(trial: "Trial", done: int, known: int) -> "Sequence[Callback]":
     """Print which run begins; return its progress bar."""
     from perron.cli.runs import TrainingBar
 
     point = f", point {trial.point}" if len(trial.study.grid) > 1 else ""
     title = f"{trial.variant}{point}, seed {trial.seed}:"
-    say(f"run {done + 1} of {known}: {trial.command}")
+    print_message(f"run {done + 1} of {known}: {trial.command}")
     return (TrainingBar(title),)
 
 
-def share_work(
+def run_workers(
     workers: int, words: Sequence[str] | None = None, module: str = "perron"
 ) -> None:
     """Run a command in several processes, each with its share of the cores.
@@ -210,7 +210,7 @@ def share_work(
             os.close(spoken)
             with os.fdopen(heard, encoding="utf-8", errors="replace") as lines:
                 for line in lines:
-                    say(line.rstrip("\n"))
+                    print_message(line.rstrip("\n"))
             failed = [process for process in running if process.wait() != 0]
         finally:  # they save what they have, which takes them a moment
             for process in running:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perron.cli.console import is_first, results, say
+from perron.cli.console import is_main_process, print_message, results
 from perron.cli.options import DataDir, Quiet, TrainOptions, with_options
 from perron.errors import SettingsError
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from perron.training.run import Result
 
 
-def tell_prepared(prepared: "PreparedRun") -> None:
+def print_data_summary(prepared: "PreparedRun") -> None:
     """Say what the data and the word vectors are like, and what was left out."""
     splits, recipe = prepared.splits, prepared.recipe
     sizes = [len(prepared.train), len(prepared.dev)]
     sizes.append(0 if prepared.test is None else len(prepared.test))
-    say(
+    print_message(
         f"{recipe.data.format}: {sizes[0]:,} / {sizes[1]:,} / {sizes[2]:,} texts "
         f"(train / dev / test), {len(splits.labels)} classes"
     )
     for path, count in splits.skipped.items():
         if count:
-            say(f"{path}: left out {count} bad row{'s' if count > 1 else ''}")
+            print_message(f"{path}: left out {count} bad row{'s' if count > 1 else ''}")
     kind = "words" if prepared.model.config.pretrained is None else "pieces of words"
-    say(f"vocabulary: {len(prepared.processor.tokenizer.words):,} {kind}")
+    print_message(f"vocabulary: {len(prepared.processor.tokenizer.words):,} {kind}")
     for name, coverage in prepared.coverage.items():
-        say(f"{name}: has {coverage}")
+        print_message(f"{name}: has {coverage}")
         if skipped := prepared.skipped_vectors[name]:
-            say(f"{name}: left out {skipped} bad rows")
+            print_message(f"{name}: left out {skipped} bad rows")
     parts = recipe.model
     weights = sum(p.numel() for p in prepared.model.parameters() if p.requires_grad)
-    say(
+    print_message(
         f"model: {parts.kind}, {parts.encoder.name}, {parts.aggregator.name}; "
         f"{weights:,} weights to learn"
     )
@@ -82,7 +82,7 @@ def train(
 
         perron train --resume --out runs/reviews
     """
-    from perron.cli.runs import ReadingBar, TrainingBar, choose_recipe
+    from perron.cli.runs import ReadingBar, TrainingBar, resolve_recipe
     from perron.training.recipe import read_settings
     from perron.training.run import train as run_training
     from perron.training.state import TrainingInterrupted
@@ -98,7 +98,7 @@ def train(
             )
         chosen = read_settings(out)
     else:
-        chosen = choose_recipe(options, seed)
+        chosen = resolve_recipe(options, seed)
     folder = out or Path("runs") / options.name
     trackers = [*(log_with or []), *(["tensorboard"] if tensorboard else [])]
     reading = ReadingBar()
@@ -109,18 +109,18 @@ def train(
             resume=resume,
             callbacks=() if quiet else [TrainingBar()],
             log_with=list(dict.fromkeys(trackers)),
-            on_data_ready=None if quiet else tell_prepared,
+            on_data_ready=None if quiet else print_data_summary,
             vector_progress=None if quiet else reading,
         )
     except TrainingInterrupted as stopped:
-        say(
+        print_message(
             f"{stopped}. Resume with: perron train --resume --out {folder}\n"
             f"Or end it with its best epoch so far: perron finish {folder}"
         )
-        raise typer.Exit(128 + stopped.number) from stopped
+        raise typer.Exit(128 + stopped.signal_number) from stopped
     finally:
         reading.end()
-    if is_first():
+    if is_main_process():
         _print_result(result, folder, chosen.model.kind == "pair", quiet)
 
 
@@ -147,12 +147,12 @@ def finish(
         result = finish_run(
             run,
             root=data_dir,
-            on_data_ready=None if quiet else tell_prepared,
+            on_data_ready=None if quiet else print_data_summary,
             vector_progress=None if quiet else reading,
         )
     finally:
         reading.end()
-    if is_first():
+    if is_main_process():
         is_pair = read_settings(run).model.kind == "pair"
         _print_result(result, run, is_pair, quiet)
 
@@ -167,7 +167,7 @@ def _print_result(result: "Result", folder: Path, is_pair: bool, quiet: bool) ->
     if result.test is not None:
         results.print(f"test: {format_metrics(result.test)}")
     if result.dev["accuracy"] <= result.majority_share:
-        say(
+        print_message(
             "The dev accuracy is no better than always predicting the most frequent "
             f"class ({100 * result.majority_share:.2f} %): the model has not learned "
             "anything. Try more texts, --set training.patience=20, "
@@ -176,4 +176,4 @@ def _print_result(result: "Result", folder: Path, is_pair: bool, quiet: bool) ->
         )
     if not quiet:
         texts = '"..." "..."' if is_pair else '"..."'
-        say(f"Saved in {folder}. Try: perron predict {folder} {texts}")
+        print_message(f"Saved in {folder}. Try: perron predict {folder} {texts}")

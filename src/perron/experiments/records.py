@@ -25,7 +25,7 @@ RECIPE = "recipe.toml"  # in the folder of a comparison, the settings that runs 
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """A finished run.
 
     Attributes:
@@ -67,26 +67,26 @@ class Record:
     test_size: int
     data_bytes: int | None = None
 
-    def answers(self) -> Bool[np.ndarray, " n"]:
+    def correct_mask(self) -> Bool[np.ndarray, " n"]:
         """Return which test examples were right."""
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(self.correct), np.uint8))
         return bits[: self.test_size].astype(bool)
 
 
-def record_of(
+def make_record(
     result: Result,
     folder: Path,
     command: str,
     variant: str,
     point: int,
     data_bytes: int | None,
-) -> Record:
+) -> RunRecord:
     """Return the record of the run in a folder."""
     predicted = expected = np.empty(0, np.int64)
     if result.test is not None:
         predicted, expected = read_predictions(folder)
     right = np.packbits(predicted == expected).tobytes().hex()
-    return Record(
+    return RunRecord(
         command=command,
         variant=variant,
         point=point,
@@ -131,12 +131,12 @@ def source_version() -> str:
     return commit + ("+" if changed else "")
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(folder: Path, record: RunRecord) -> None:
     """Write the record of a run into its folder."""
     write_records(folder / RECORD, [record])
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: Path) -> list[RunRecord]:
     """Read a file with one record per line; no file has no records."""
     if not path.exists():
         return []
@@ -146,17 +146,17 @@ def read_records(path: Path) -> list[Record]:
             table = json.loads(line)
         except ValueError as error:  # not UTF-8 either
             raise DataError(f"is not valid JSON: {error}", path, number) from error
-        records.append(from_table(Record, "record", table, f"{path}, line {number}"))
+        records.append(from_table(RunRecord, "record", table, f"{path}, line {number}"))
     return records
 
 
-def write_records(path: Path, records: Iterable[Record]) -> None:
+def write_records(path: Path, records: Iterable[RunRecord]) -> None:
     """Write one record per line."""
     lines = [json.dumps(stamp("record", asdict(record))) + "\n" for record in records]
     atomic_write(path, "".join(lines).encode())
 
 
-def own_records(study: Study, done: Mapping[str, Record]) -> list[Record]:
+def study_records(study: Study, done: Mapping[str, RunRecord]) -> list[RunRecord]:
     """Return the records of the study's runs, in its order.
 
     A run is identified by its command: the name of its variant and the number of its
@@ -164,29 +164,32 @@ def own_records(study: Study, done: Mapping[str, Record]) -> list[Record]:
     """
     return [
         replace(done[trial.command], variant=trial.variant, point=trial.point)
-        for trial in wanted_trials(study, done)
+        for trial in required_trials(study, done)
         if trial.command in done
     ]
 
 
-def done_records(study: Study, folder: Path) -> list[Record]:
+def finished_records(study: Study, folder: Path) -> list[RunRecord]:
     """Return the records of those of the study's runs that are done, in its order."""
-    return own_records(study, find_records(study, folder))
+    return study_records(study, find_records(study, folder))
 
 
-def find_records(study: Study, folder: Path) -> dict[str, Record]:
+def find_records(study: Study, folder: Path) -> dict[str, RunRecord]:
     """Return all records in the folder by their commands, also of other settings."""
     found = {
-        record.command: record for record in records_in(folder / RECORDS, study, folder)
+        record.command: record
+        for record in read_study_records(folder / RECORDS, study, folder)
     }
     for trial in all_trials(study):
-        for record in records_in(trial.place(folder) / RECORD, study, folder):
+        for record in read_study_records(
+            trial.run_folder(folder) / RECORD, study, folder
+        ):
             if record.command == trial.command:
                 found[record.command] = record
     return found
 
 
-def records_in(path: Path, study: Study, folder: Path) -> list[Record]:
+def read_study_records(path: Path, study: Study, folder: Path) -> list[RunRecord]:
     """Read records; commands with a recipe in the folder name it where it is now.
 
     A folder with its own recipe can so be moved, or be named by another path.
@@ -204,7 +207,7 @@ def records_in(path: Path, study: Study, folder: Path) -> list[Record]:
     return moved
 
 
-def wanted_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
+def required_trials(study: Study, done: Mapping[str, RunRecord]) -> list[Trial]:
     """Return the runs that belong to a study, as far as is known by now."""
     chosen = {name: best_point(study, name, done) for name in study.variants}
     tuning = [
@@ -214,19 +217,19 @@ def wanted_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
     ]
     others = [
         Trial(study, name, point, seed)
-        for seed in range(1, max(map(study.seeds_of, study.variants)))
+        for seed in range(1, max(map(study.num_seeds, study.variants)))
         for name, point in chosen.items()
-        if point is not None and seed < study.seeds_of(name)
+        if point is not None and seed < study.num_seeds(name)
     ]
     return tuning + others
 
 
-def missing_trials(study: Study, done: Mapping[str, Record]) -> list[Trial]:
+def missing_trials(study: Study, done: Mapping[str, RunRecord]) -> list[Trial]:
     """Return the runs that are not done."""
-    return [t for t in wanted_trials(study, done) if t.command not in done]
+    return [t for t in required_trials(study, done) if t.command not in done]
 
 
-def best_point(study: Study, variant: str, done: Mapping[str, Record]) -> int | None:
+def best_point(study: Study, variant: str, done: Mapping[str, RunRecord]) -> int | None:
     """Return the point of the grid that is best on dev; None if not all were run."""
     found = [
         done.get(Trial(study, variant, point, 0).command)

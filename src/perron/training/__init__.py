@@ -1,4 +1,4 @@
-"""From a recipe to a trained model."""
+"""Training: recipes, the training loop, checkpoints and metrics."""
 
 from perron.training.recipe import Recipe, read_recipe, recipe_names, recipe_table
 from perron.training.run import Result, finish, train

@@ -23,51 +23,51 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class Callback:
-    """Called by `Loop` while it trains; every method may be left as it is.
+    """Base class of training callbacks; every hook does nothing by default.
 
-    ``loop.state`` says where training is, and ``loop.model`` is the model. The hooks of
-    several callbacks are called in their order.
+    ``loop.state`` holds the progress of training, ``loop.model`` the model. Callbacks
+    are called in the order in which they were passed to `Loop`.
     """
 
     def on_train_begin(self, loop: "Loop") -> None:
         """Called once, before the first step."""
 
     def on_epoch_begin(self, loop: "Loop", steps: int) -> None:
-        """Called when an epoch of ``steps`` batches begins or resumes."""
+        """Called when an epoch of ``steps`` batches starts or resumes."""
 
     def on_step(self, loop: "Loop") -> None:
         """Called after each batch."""
 
     def on_evaluate(self, loop: "Loop", record: dict[str, Any]) -> None:
-        """Called after an epoch, while the model has the weights that were evaluated.
+        """Called after an epoch, while the model holds the evaluated weights.
 
-        With ``training.ema_decay`` these are averages. ``record`` is as for
-        `on_epoch_end`.
+        With ``training.ema_decay`` these are the averaged weights. ``record`` is the
+        same as in `on_epoch_end`.
         """
 
     def on_epoch_end(self, loop: "Loop", record: dict[str, Any]) -> None:
-        """Called after an epoch, with its line of metrics.jsonl."""
+        """Called after an epoch, with its entry in metrics.jsonl."""
 
     def on_train_end(self, loop: "Loop") -> None:
-        """Called once, also if training was stopped or failed."""
+        """Called once at the end, even if training was interrupted or failed."""
 
 
 class MetricsFile(Callback):
-    """metrics.jsonl: one line per epoch, on the disk before the checkpoint is."""
+    """Writes metrics.jsonl, one line per epoch, to disk before each checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / METRICS_FILE
         self._file: BinaryIO | None = None
 
     def open(self, size: int = 0) -> None:
-        """Continue after ``size`` bytes; lines beyond were not in a checkpoint."""
+        """Append after ``size`` bytes, dropping lines that no checkpoint includes."""
         self._file = self._path.open("ab")
         self._file.truncate(size)
         self._file.seek(size)
 
     @property
     def size(self) -> int:
-        """The length of the file so far."""
+        """Current size of the file in bytes."""
         return 0 if self._file is None else self._file.tell()
 
     def on_train_begin(self, loop: "Loop") -> None:
@@ -89,40 +89,40 @@ class Trackers(Callback):
     """Logs each epoch to experiment trackers such as TensorBoard.
 
     Args:
-        accelerator: Made with ``log_with``, the names of the trackers.
-        config: Settings of the run, for trackers that show them.
+        accelerator: Accelerator created with ``log_with``.
+        config: Settings of the run, for trackers that display them.
     """
 
     def __init__(self, accelerator: Accelerator, config: Mapping[str, Any]) -> None:
         self._accelerator = accelerator
-        self._config = dict(_flat(config))
+        self._config = dict(_flatten(config))
 
     def on_train_begin(self, loop: "Loop") -> None:
         self._accelerator.init_trackers("perron", self._config)
 
     def on_epoch_end(self, loop: "Loop", record: dict[str, Any]) -> None:
-        left_out = ("epoch", "step")
-        values = {name: v for name, v in record.items() if name not in left_out}
+        excluded = ("epoch", "step")
+        values = {name: v for name, v in record.items() if name not in excluded}
         self._accelerator.log(values, step=record["step"])
 
     def on_train_end(self, loop: "Loop") -> None:
-        # Not accelerate's end_training, which ends the process group as well.
+        # Not accelerate's end_training, which also destroys the process group.
         for tracker in self._accelerator.trackers:
             tracker.finish()
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a nested table with keys such as ``training.seed``."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
-            is_plain = isinstance(value, bool | int | float | str)
-            yield f"{prefix}{key}", value if is_plain else str(value)
+            is_scalar = isinstance(value, bool | int | float | str)
+            yield f"{prefix}{key}", value if is_scalar else str(value)
 
 
 def part_metrics(record: Mapping[str, Any], part: str) -> dict[str, float]:
-    """Return the metrics of train or dev in a line of metrics.jsonl, by name."""
+    """Return the train or dev metrics of an entry in metrics.jsonl, by name."""
     prefix = f"{part}_"
     return {
         key.removeprefix(prefix): value
@@ -132,7 +132,7 @@ def part_metrics(record: Mapping[str, Any], part: str) -> dict[str, float]:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl, one per epoch."""
+    """Read metrics.jsonl; return one entry per epoch."""
     path = folder / METRICS_FILE
     if not path.exists():
         return []
@@ -141,34 +141,34 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw every metric over the epochs, on train and dev, as a PNG file."""
-    from matplotlib.figure import Figure  # seconds
+    """Plot the train and dev value of every metric per epoch, as a PNG file."""
+    from matplotlib.figure import Figure  # takes seconds to import
 
     epochs = [record["epoch"] + 1 for record in records]
     values = {
         part: [part_metrics(record, part) for record in records]
         for part in ("train", "dev")
     }
-    names = list(dict.fromkeys(name for found in values["dev"] for name in found))
+    names = list(dict.fromkeys(name for metrics in values["dev"] for name in metrics))
     figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
     axes = figure.subplots(1, len(names), squeeze=False)[0]
     best = [record["epoch"] + 1 for record in records if record["is_best"]]
     for axis, name in zip(axes, names, strict=True):
         for part, style in (("train", "--"), ("dev", "-")):
-            curve = [found.get(name, math.nan) for found in values[part]]
+            curve = [metrics.get(name, math.nan) for metrics in values[part]]
             if not all(map(math.isnan, curve)):
                 axis.plot(epochs, curve, style, marker="o", markersize=3, label=part)
         if best:
             axis.axvline(best[-1], color="0.7", linewidth=1, label="best epoch")
         axis.set(xlabel="epoch", ylabel=metric_title(name))
         axis.legend(frameon=False)
-    picture = BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    atomic_write(path, picture.getvalue())
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=120)
+    atomic_write(path, image.getvalue())
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse experiment trackers that are unknown or not installed."""
+    """Raise an error for experiment trackers that are unknown or not installed."""
     available = [str(name) for name in get_available_trackers()]
     for name in names:
         if name not in LOGGER_TYPE_TO_CLASS:
@@ -176,6 +176,6 @@ def check_trackers(names: Sequence[str]) -> None:
             raise SettingsError(f"log_with must be one of {known}, got {name!r}.")
         if name not in available:
             raise SettingsError(
-                f"log_with: the package of {name} is not installed. "
-                f"Install it with pip install {name}."
+                f"log_with={name!r} requires the package {name}, which is not "
+                f"installed. Install it with pip install {name}."
             )

@@ -28,15 +28,15 @@ CHECKPOINT = "checkpoint.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A moment of a run.
+    """A snapshot of a run.
 
     Attributes:
         state: Arguments of `TrainState`: schedule, batch size, position in the data.
         model: Weights by name.
-        optimizer: State of each parameter, as "number.name".
-        rng: State of the random number generators of each process.
-        metrics_bytes: Length of metrics.jsonl.
-        fingerprint: Hash of data and vocabulary.
+        optimizer: State of the optimizer, with keys such as "0.exp_avg".
+        rng: State of the random number generators, per process.
+        metrics_bytes: Size of metrics.jsonl in bytes.
+        fingerprint: Hash of the data and the vocabulary.
         average: Averaged weights by name; empty without ``training.ema_decay``.
     """
 
@@ -49,7 +49,7 @@ class Checkpoint:
     average: dict[str, Tensor] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write the checkpoint atomically; the one before stays until then."""
+        """Write the checkpoint, replacing the previous one atomically."""
         parts = {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -61,17 +61,17 @@ class Checkpoint:
             for part, values in parts.items()
             for name, value in values.items()
         }
-        facts = {
+        metadata = {
             "state": self.state,
             "metrics_bytes": self.metrics_bytes,
             "fingerprint": self.fingerprint,
         }
-        header = {"perron": json.dumps(stamp("checkpoint", facts))}
+        header = {"perron": json.dumps(stamp("checkpoint", metadata))}
         atomic_write(folder / CHECKPOINT, save(tensors, metadata=header))
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
-        """Read what `write` wrote."""
+        """Read the checkpoint in a folder."""
         path = folder / CHECKPOINT
         parts: dict[str, dict[str, Tensor]] = {
             "model": {},
@@ -81,12 +81,12 @@ class Checkpoint:
         }
         try:
             with safe_open(path, "pt") as file:
-                facts = json.loads(file.metadata()["perron"])
-                for name in file.keys():  # noqa: SIM118, safe_open is no mapping
+                metadata = json.loads(file.metadata()["perron"])
+                for name in file.keys():  # noqa: SIM118, safe_open is not a mapping
                     part, _, rest = tensor_name(name).partition(".")
                     parts[part][rest] = file.get_tensor(name)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"is not a checkpoint ({error})", path) from error
+            raise DataError(f"is not a valid checkpoint ({error})", path) from error
         states = parts["rng"]
         try:
             return cls(
@@ -94,14 +94,14 @@ class Checkpoint:
                 optimizer=parts["optimizer"],
                 average=parts["average"],
                 rng=[states[str(rank)] for rank in range(len(states))],
-                **migrate("checkpoint", facts, path),
+                **migrate("checkpoint", metadata, path),
             )
-        except TypeError as error:  # keys that are unknown or missing
-            raise DataError(f"is not a checkpoint ({error})", path) from error
+        except TypeError as error:  # unknown or missing keys
+            raise DataError(f"is not a valid checkpoint ({error})", path) from error
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of an optimizer by name; its settings are in the recipe."""
+    """Return the state of an optimizer by name, without its hyperparameters."""
     state = optimizer.state_dict()["state"]
     return {
         f"{number}.{name}": torch.as_tensor(value)
@@ -122,10 +122,10 @@ def _restore_optimizer(
 
 
 def _rng_state() -> Tensor:
-    """Return the state of torch's random numbers, those of the GPU after the CPU's.
+    """Return the state of torch's CPU generator, followed by that of the GPU.
 
-    Nothing else in a run draws from a shared source: the order of batches comes from
-    the seed and the epoch.
+    No other shared generator is used in a run. The order of batches depends only on the
+    seed and the epoch.
     """
     states = [torch.get_rng_state()]
     if torch.cuda.is_available():
@@ -143,72 +143,73 @@ def _restore_rng(state: Tensor) -> None:
 class BestModel(Callback):
     """Keeps the model of the best epoch so far in the folder of a run.
 
-    After an epoch that is the best, `on_evaluate` writes its weights as
-    best-N.safetensors. When a checkpoint knows of the epoch, `publish` renames the file
-    to model.safetensors. So the folder has a complete model from the first epoch on,
-    which is the best epoch of the checkpoint or, for a moment, of the one before.
+    After each new best epoch, `on_evaluate` writes the weights to best-N.safetensors.
+    Once a checkpoint includes the epoch, `publish` renames the file to
+    model.safetensors. From the first epoch on, the folder holds a complete model: that
+    of the best epoch in the checkpoint or, for a moment, in the previous checkpoint.
     """
 
     def __init__(
         self, folder: Path, files: Mapping[str, bytes], card: Callable[[int], str]
     ) -> None:
-        """Set up the files.
+        """Initialize the callback.
 
         Args:
             folder: Folder of the run.
             files: Files of the model that do not change: tokenizer and configuration.
-            card: Returns the model card for an epoch.
+            card: Function that returns the model card for an epoch.
         """
         self._folder, self._files, self._card = folder, files, card
-        self._is_ours = False
+        self._has_written_files = False
 
     def on_evaluate(self, loop: Loop, record: dict[str, Any]) -> None:
         if record["is_best"]:
             weights = model_files(loop.model.config, loop.model.state_dict())[WEIGHTS]
-            atomic_write(_staged(self._folder, record["epoch"]), weights)
+            atomic_write(_staged_path(self._folder, record["epoch"]), weights)
 
     def publish(self, epoch: int) -> None:
-        """Make the model of an epoch that `on_evaluate` wrote the one in the folder.
+        """Make the staged model of an epoch the model in the folder.
 
-        Doing so again changes nothing, so that a killed run can be repaired.
+        Idempotent, so that a run killed in the middle can be repaired.
         """
-        staged, config = _staged(self._folder, epoch), self._folder / CONFIG
+        staged, config = _staged_path(self._folder, epoch), self._folder / CONFIG
         if staged.exists():
-            self._prepare()
+            self._write_files()
             atomic_write(self._folder / CARD, self._card(epoch).encode())
             staged.replace(self._folder / WEIGHTS)
         if not config.exists():
             atomic_write(config, self._files[CONFIG])
         remove_staged(self._folder)
 
-    def _prepare(self) -> None:
-        """Make sure that all files in the folder belong to this run."""
-        if self._is_ours:
+    def _write_files(self) -> None:
+        """Replace tokenizer and configuration if they belong to another model."""
+        if self._has_written_files:
             return
         paths = {self._folder / name: content for name, content in self._files.items()}
         if any(not p.exists() or p.read_bytes() != c for p, c in paths.items()):
             config = self._folder / CONFIG
-            config.unlink(missing_ok=True)  # until everything else is there
+            config.unlink(missing_ok=True)  # written last, when the model is complete
             for path, content in paths.items():
                 if path != config:
                     atomic_write(path, content)
-        self._is_ours = True
+        self._has_written_files = True
 
 
-def _staged(folder: Path, epoch: int) -> Path:
+def _staged_path(folder: Path, epoch: int) -> Path:
     return folder / f"best-{epoch}.safetensors"
 
 
 def remove_staged(folder: Path) -> None:
-    """Remove the weights of epochs that were not published."""
+    """Remove staged weights that were not published."""
     for path in folder.glob("best-*.safetensors"):
         path.unlink(missing_ok=True)
 
 
 class Checkpointing(Callback):
-    """Writes a checkpoint after each epoch, every few minutes, and before a stop.
+    """Writes a checkpoint every few minutes, after each epoch and on interruption.
 
-    Every process has one, for all of them take part; the main process writes.
+    Every process needs this callback, because saving is a collective operation. Only
+    the main process writes.
     """
 
     def __init__(
@@ -219,36 +220,34 @@ class Checkpointing(Callback):
         metrics: MetricsFile,
         best: BestModel,
     ) -> None:
-        """Set up the callback; `restore` resumes from a checkpoint.
+        """Initialize the callback. Call `restore` to resume from a checkpoint.
 
         Args:
             folder: Folder of the run.
-            accelerator: Processes that train together.
-            fingerprint: Returns the hash of data and vocabulary; a checkpoint is for
-                this data alone. Called in the main process, as it reads all texts.
-            metrics: Its length is in the checkpoint.
-            best: Is published after each checkpoint.
+            accelerator: Accelerator of the run.
+            fingerprint: Function that returns the hash of data and vocabulary. Called
+                in the main process only, because it reads all texts.
+            metrics: Metrics file, whose size is stored in the checkpoint.
+            best: Best model, published after each checkpoint.
         """
         self._folder, self._accelerator = folder, accelerator
         self._fingerprint = fingerprint
         self._metrics, self._best = metrics, best
-        self._saved = 0.0
+        self._last_save = 0.0
 
     def restore(self, loop: Loop) -> None:
-        """Continue from the checkpoint in the folder, if there is one."""
+        """Restore the loop from the checkpoint in the folder, if there is one."""
         if not (self._folder / CHECKPOINT).exists():
             return
         saved = Checkpoint.read(self._folder)
-        world, is_main = (
-            loop.accelerator.num_processes,
-            self._accelerator.is_main_process,
-        )
+        world_size = loop.accelerator.num_processes
+        is_main = self._accelerator.is_main_process
         if is_main:
             check_fingerprint(saved, self._fingerprint(), self._folder)
-        if len(saved.rng) != world:
+        if len(saved.rng) != world_size:
             raise PerronError(
                 f"{self._folder}: the number of processes must be {len(saved.rng)}, as "
-                f"when the run began, got {world}."
+                f"when the run started, got {world_size}."
             )
         loop.state = TrainState(**saved.state)
         loop.model.load_state_dict(saved.model)
@@ -262,27 +261,27 @@ class Checkpointing(Callback):
                 self._best.publish(loop.state.best_epoch)
 
     def on_epoch_begin(self, loop: Loop, steps: int) -> None:
-        self._saved = time.monotonic()
+        self._last_save = time.monotonic()
 
     def on_step(self, loop: Loop) -> None:
-        due = time.monotonic() - self._saved > loop.settings.checkpoint_seconds
-        if loop.stopping or self._agree(due):
+        is_due = time.monotonic() - self._last_save > loop.settings.checkpoint_seconds
+        if loop.stop_signal or self._broadcast(is_due):
             self._save(loop)
-            self._saved = time.monotonic()
+            self._last_save = time.monotonic()
 
     def on_epoch_end(self, loop: Loop, record: dict[str, Any]) -> None:
         self._save(loop)
 
-    def _agree(self, due: bool) -> bool:
-        """Let the main process decide."""
+    def _broadcast(self, is_due: bool) -> bool:
+        """Return the main process's value in every process."""
         accelerator = self._accelerator
         if accelerator.num_processes == 1:
-            return due
-        answer = torch.tensor([float(due and accelerator.is_main_process)])
-        return bool(accelerator.reduce(answer.to(accelerator.device)) > 0)
+            return is_due
+        flag = torch.tensor([float(is_due and accelerator.is_main_process)])
+        return bool(accelerator.reduce(flag.to(accelerator.device)) > 0)
 
     def _save(self, loop: Loop) -> None:
-        """Write a checkpoint; only then replace the model that the last one knew."""
+        """Write a checkpoint, then publish the best model that it includes."""
         rng = [_rng_state()]
         if self._accelerator.num_processes > 1:
             rng = gather_object(rng)
@@ -302,9 +301,9 @@ class Checkpointing(Callback):
 
 
 def check_fingerprint(saved: Checkpoint, fingerprint: str, folder: Path) -> None:
-    """Refuse a checkpoint of other data."""
+    """Raise an error if a checkpoint was trained on different data."""
     if saved.fingerprint != fingerprint:
         raise PerronError(
             f"{folder}: the data or the word vectors have changed since this run "
-            "began, so it cannot be resumed. Train in another folder (--out)."
+            "started, so it cannot be resumed. Train in another folder (--out)."
         )

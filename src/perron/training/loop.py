@@ -1,4 +1,4 @@
-"""The training loop, for one process or several."""
+"""The training loop, for one or several processes."""
 
 import math
 import signal
@@ -34,8 +34,8 @@ from perron.training.state import (
 class SingleDevice:
     """The part of accelerate's `Accelerator` that `Loop` uses, for one device.
 
-    An `Accelerator` keeps its state globally and takes part in a distributed launch. A
-    loop that runs inside someone else's program must do neither.
+    `Accelerator` has global state and joins distributed launches. A loop that is
+    embedded in another program must do neither.
     """
 
     process_index, num_processes, is_main_process = 0, 1, True
@@ -68,34 +68,34 @@ class SingleDevice:
 def make_accelerator(
     precision: str, log_with: Sequence[str] = (), folder: Path | None = None
 ) -> Accelerator:
-    """Return accelerate's object for this machine, as it was launched.
+    """Create the `Accelerator` for the devices and processes of this launch.
 
     Args:
-        precision: auto, fp32 or bf16.
+        precision: Floating-point precision: auto, fp32 or bf16.
         log_with: Names of experiment trackers.
-        folder: Folder of the files of trackers.
+        folder: Log folder of the trackers.
     """
     cpu = not torch.accelerator.is_available()
     if precision == "bf16" and not has_bf16():
         raise SettingsError(
             "training.precision must be 'auto' or 'fp32' on this device, which does "
-            "not compute in bfloat16, got 'bf16'."
+            "not support bfloat16, got 'bf16'."
         )
-    if precision == "auto":  # on a CPU that has it, it is rarely faster
+    if precision == "auto":  # bfloat16 is rarely faster on CPUs that support it
         precision = "bf16" if has_bf16() and not cpu else "fp32"
-    # Its state is one for the whole process, and otherwise refuses a second run there
-    # that has another precision.
+    # Its state is global to the process and would otherwise reject a second run with
+    # another precision.
     AcceleratorState._reset_state()
     return Accelerator(
         cpu=cpu,
         mixed_precision="bf16" if precision == "bf16" else "no",
-        log_with=list(log_with) or None,  # an empty list is warned about
+        log_with=list(log_with) or None,  # an empty list causes a warning
         project_config=ProjectConfiguration(logging_dir=folder and str(folder)),
     )
 
 
 def has_bf16() -> bool:
-    """Return whether this machine computes in bfloat16; on a CPU, its LSTM."""
+    """Return whether this machine supports bfloat16 (on a CPU, in LSTM layers)."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()
     if torch.accelerator.is_available():
@@ -104,19 +104,18 @@ def has_bf16() -> bool:
 
 
 class DivergedError(PerronError, ValueError):
-    """The loss is no longer finite."""
+    """Raised when the loss is no longer finite."""
 
 
 class Loop:
     """Trains a classifier until the schedule ends, and evaluates it after each epoch.
 
-    It knows nothing of files: whatever should happen on the way, such as checkpoints,
-    is a callback.
+    The loop does not touch any files. Checkpoints, logs and the like are callbacks.
 
     Attributes:
-        model: The classifier itself, also where several processes train it.
-        state: Where training is.
-        stopping: Number of the signal that stops training after this batch, or 0.
+        model: Classifier, not wrapped for distributed training.
+        state: Progress of training.
+        stop_signal: Number of the signal that stops training after this batch, or 0.
     """
 
     def __init__(
@@ -133,15 +132,15 @@ class Loop:
         """Set up optimizer, schedule and random state.
 
         Args:
-            model: Is trained in place.
+            model: Classifier to train in place.
             settings: Schedule and optimizer.
-            train: Examples to learn from; their weights count.
-            dev: Examples that choose the best epoch and end training early. Without
-                them all epochs are trained, and the last one is kept.
+            train: Training examples, weighted if they have weights.
+            dev: Examples for early stopping and for selecting the best epoch. Without
+                them, training runs for all epochs and the last one is kept.
             accelerator: Devices and processes. Defaults to the device of the model.
-            callbacks: Called in this order. They are not restricted to the main
-                process: give them to the processes that need them.
-            stop: Asks for a stop after the current batch.
+            callbacks: Callbacks, called in this order. Every process calls its own
+                callbacks, so pass them only in the processes that need them.
+            stop: Request that stops training after the current batch.
         """
         self.settings = settings
         self.train, self.dev = train, dev
@@ -149,7 +148,7 @@ class Loop:
         self.accelerator = accelerator or SingleDevice(device)
         self.callbacks = list(callbacks)
         self.state = TrainState(settings.batch_size)
-        self.stopping = 0
+        self.stop_signal = 0
         self._stop = stop or StopRequest()
         self.model = model.to(self.accelerator.device)
         optimizer = make_optimizer(model, settings)
@@ -157,23 +156,23 @@ class Loop:
         if settings.ema_decay is not None:
             self.average = WeightAverage(model, settings.ema_decay)
         self._wrapped, self.optimizer = self.accelerator.prepare(model, optimizer)
-        # Every process has a dropout of its own.
+        # Each process draws its own dropout masks.
         torch.manual_seed(settings.seed + self.accelerator.process_index)
 
     def run(self) -> TrainState:
-        """Train to the end.
+        """Train until the schedule ends.
 
         Raises:
-            TrainingInterrupted: A stop was asked for.
-            DivergedError: The loss is not finite.
+            TrainingInterrupted: If a stop was requested.
+            DivergedError: If the loss is not finite.
         """
         try:
             self._call("on_train_begin")
             while not self.state.finished:
                 self._train_epoch()
                 self._end_epoch()
-            if self._stop.number:  # it came after the last batch
-                raise TrainingInterrupted(self._stop.number)
+            if self._stop.signal_number:  # received after the last batch
+                raise TrainingInterrupted(self._stop.signal_number)
         finally:
             self._call("on_train_end")
         return self.state
@@ -190,24 +189,23 @@ class Loop:
         self._wrapped.train()
         self._call("on_epoch_begin", len(batches))
         for rows in batches[state.position :]:
-            began = time.monotonic()
-            loss, correct, self.stopping = self._learn(rows)
-            state.count(loss, correct, len(rows), time.monotonic() - began)
+            start = time.monotonic()
+            loss, correct, self.stop_signal = self._train_step(rows)
+            state.add_batch(loss, correct, len(rows), time.monotonic() - start)
             self._call("on_step")
-            if self.stopping:
-                raise TrainingInterrupted(self.stopping)
+            if self.stop_signal:
+                raise TrainingInterrupted(self.stop_signal)
 
-    def _learn(self, rows: np.ndarray) -> tuple[float, float, int]:
-        """Take one step; return the summed loss, correct answers, and a signal or 0.
+    def _train_step(self, rows: np.ndarray) -> tuple[float, float, int]:
+        """Take one step; return summed loss, number correct, and a signal number or 0.
 
-        The gradient is that of the mean loss over the whole batch. Each process reads
-        and learns from a share of it, all at once or in parts.
+        The gradient is that of the mean loss over the batch, which is divided among the
+        processes. Each process splits its share into micro-batches.
         """
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        share = rows[rank::world]
-        parts = [
-            p for p in np.array_split(share, self.settings.num_micro_batches) if len(p)
-        ]
+        local_rows = rows[rank::world]
+        num_parts = self.settings.num_micro_batches
+        parts = [p for p in np.array_split(local_rows, num_parts) if len(p)]
         rate = learning_rate(self.state.step, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = group["rate"] * rate
@@ -217,7 +215,7 @@ class Loop:
                 sums += self._add_gradient(part, 1.0, len(rows))
         if parts:
             sums += self._add_gradient(parts[-1], 1.0, len(rows))
-        else:  # a process without texts takes part with one of no weight
+        else:  # every process must join the all-reduce: use a text with weight zero
             sums += self._add_gradient(rows[:1], 0.0, len(rows))
         self.accelerator.clip_grad_norm_(
             self._wrapped.parameters(), self.settings.max_grad_norm
@@ -226,7 +224,7 @@ class Loop:
         if self.average is not None:
             self.average.update(self.state.step + 1)
         self.optimizer.zero_grad()
-        loss, correct, stop = self._total(sums, self._stop.number)
+        loss, correct, stop = self._reduce(sums, self._stop.signal_number)
         if not math.isfinite(loss):
             raise DivergedError(
                 f"the loss became {loss} at step {self.state.step}. Lower "
@@ -234,24 +232,24 @@ class Loop:
             )
         return loss, correct, stop
 
-    def _add_gradient(self, rows: np.ndarray, weight: float, whole: int) -> Tensor:
-        """Add the gradient of some rows; return their summed loss and correct answers.
+    def _add_gradient(self, rows: np.ndarray, weight: float, batch_size: int) -> Tensor:
+        """Accumulate the gradient of some rows; return summed loss and number correct.
 
-        Gradients are averaged over processes, so each scales its own sum up. ``whole``
-        is the number of texts of the batch in all processes.
+        Gradients are averaged over processes, so each process scales its own sum up.
+        ``batch_size`` is the number of texts in the batch over all processes.
         """
         batch = self.train.batch(rows).to(self.accelerator.device)
         with self.accelerator.autocast():
             logits = self._wrapped(**batch.inputs).logits.float()
         loss = weight * _summed_loss(logits, batch)
-        self.accelerator.backward(loss * (self.accelerator.num_processes / whole))
+        self.accelerator.backward(loss * (self.accelerator.num_processes / batch_size))
         correct = logits.argmax(-1) == batch.labels
         if batch.weights is not None:
             correct = correct * batch.weights
         return torch.stack([loss.detach(), weight * correct.sum().to(loss)])
 
-    def _total(self, sums: Tensor, stop: int) -> tuple[float, float, int]:
-        """Sum over processes; the signal of any process stops all, at the same step."""
+    def _reduce(self, sums: Tensor, stop: int) -> tuple[float, float, int]:
+        """Sum over processes. A signal to any process stops all at the same step."""
         if self.accelerator.num_processes > 1:
             sums = torch.cat([sums, sums.new_tensor([stop > 0])])
             sums = self.accelerator.reduce(sums, "sum")
@@ -259,14 +257,14 @@ class Loop:
         return sums[0].item(), sums[1].item(), int(stop)
 
     def _end_epoch(self) -> None:
-        """Evaluate; training continues from the weights that were not averaged."""
+        """Evaluate the averaged weights, if any, then restore the trained ones."""
         with nullcontext() if self.average is None else self.average.in_model():
             record = self._evaluate()
             self._call("on_evaluate", record)
         self._call("on_epoch_end", record)
 
     def _evaluate(self) -> dict[str, Any]:
-        """Return the line of metrics.jsonl for the epoch, and begin the next one."""
+        """Return the metrics.jsonl entry of the epoch, and advance to the next one."""
         state, settings = self.state, self.settings
         metrics = None
         if self.dev is not None:
@@ -303,26 +301,26 @@ def _summed_loss(logits: Tensor, batch: Batch) -> Tensor:
 def make_optimizer(
     model: nn.Module, settings: TrainingSettings
 ) -> torch.optim.Optimizer:
-    """Adam, with L2 on all weights but embeddings and biases.
+    """Create Adam with L2 regularization, except for embeddings and biases.
 
-    A group's ``rate`` is what its learning rate is multiplied with.
+    The ``rate`` of a parameter group is a factor for its learning rate.
     """
-    own = settings.encoder_learning_rate or settings.learning_rate
-    encoder_rate = own / settings.learning_rate
-    sorted_out: dict[tuple[float, float], list[nn.Parameter]] = {}
+    encoder_learning_rate = settings.encoder_learning_rate or settings.learning_rate
+    encoder_rate = encoder_learning_rate / settings.learning_rate
+    parameters_by_key: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        is_held = parameter.ndim > 1 and not name.startswith("embedding.")
+        has_decay = parameter.ndim > 1 and not name.startswith("embedding.")
         is_encoder = name.startswith(("embedding.", "encoder."))
         key = (
-            settings.weight_decay if is_held else 0.0,
+            settings.weight_decay if has_decay else 0.0,
             encoder_rate if is_encoder else 1.0,
         )
-        sorted_out.setdefault(key, []).append(parameter)
+        parameters_by_key.setdefault(key, []).append(parameter)
     groups = [
         {"params": parameters, "weight_decay": decay, "rate": rate}
-        for (decay, rate), parameters in sorted(sorted_out.items(), reverse=True)
+        for (decay, rate), parameters in sorted(parameters_by_key.items(), reverse=True)
     ]
     fused = all(p.device.type in ("cpu", "cuda") for p in model.parameters())
     return torch.optim.Adam(groups, lr=settings.learning_rate, fused=fused)

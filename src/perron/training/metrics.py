@@ -1,4 +1,4 @@
-"""Metrics, and the evaluation of models and word graphs on held-out examples."""
+"""Metrics, and evaluation of models and their word graphs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -12,19 +12,19 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from perron.registry import Registry, load_plugins
-from perron.text.sampling import Examples, batches_in_order
+from perron.text.sampling import Examples, evaluation_batches
 
 METRICS: Registry[type["Metric"]] = Registry("metric")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The predictions of a model for some examples, in the order of the examples.
+    """Predictions of a model, in the order of the examples.
 
     Attributes:
         labels: True class of each example.
-        log_probabilities: Logarithm of the probability of each class.
-        weights: Weight of each example; None if all count the same.
+        log_probabilities: Log-probability of each class, per example.
+        weights: Weight of each example, or None for equal weights.
     """
 
     labels: Int[np.ndarray, " n"]
@@ -33,7 +33,7 @@ class Evaluation:
 
     @cached_property
     def predicted(self) -> Int[np.ndarray, " n"]:
-        """The most probable class of each example."""
+        """Most probable class of each example."""
         return self.log_probabilities.argmax(1)
 
     @property
@@ -43,12 +43,12 @@ class Evaluation:
 
     @property
     def probabilities(self) -> Float[np.ndarray, "n c"]:
-        """The probability of each class."""
+        """Probability of each class, per example."""
         return np.exp(self.log_probabilities)
 
     @cached_property
     def confusion(self) -> Num[np.ndarray, "c c"]:
-        """Number (or total weight) of examples by true class (row) and prediction."""
+        """Number (or total weight) of examples per true (row) and predicted class."""
         classes = self.log_probabilities.shape[1]
         cells = self.labels * classes + self.predicted
         counts = np.bincount(cells, self.weights, minlength=classes**2)
@@ -56,19 +56,19 @@ class Evaluation:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """The value of every metric, those of plugins included, by name."""
+        """Value of every registered metric, including those of plugins, by name."""
         load_plugins()
         return {name: float(kind().compute(self)) for name, kind in METRICS.items()}
 
 
 class Metric(ABC):
-    """A number computed from an `Evaluation`; defining a subclass registers it.
+    """Base class of metrics; defining a subclass with a `recipe_name` registers it.
 
     Attributes:
         recipe_name: Name of the metric in files and settings.
-        title: Name for people. Defaults to the recipe name with spaces.
+        title: Display name. Defaults to the recipe name with spaces.
         greater_is_better: Whether a larger value means a better model.
-        in_percent: Whether values are fractions that are shown in percent.
+        in_percent: Whether values are fractions to be displayed in percent.
     """
 
     recipe_name: ClassVar[str]
@@ -85,15 +85,15 @@ class Metric(ABC):
 
     @abstractmethod
     def compute(self, evaluation: Evaluation) -> float:
-        """Return the value; respect ``evaluation.weights`` where they are given."""
+        """Return the value, weighted by ``evaluation.weights`` unless that is None."""
 
     def format(self, value: float) -> str:
-        """Return a value as text."""
+        """Format a value for display."""
         return f"{100 * value:.2f} %" if self.in_percent else f"{value:.4f}"
 
 
 class Accuracy(Metric):
-    """The fraction of correct predictions."""
+    """Fraction of correct predictions."""
 
     recipe_name = "accuracy"
 
@@ -102,9 +102,9 @@ class Accuracy(Metric):
 
 
 class MacroF1(Metric):
-    """The unweighted mean over classes of F1 = 2TP / (2TP + FP + FN).
+    """Unweighted mean over classes of F1 = 2TP / (2TP + FP + FN).
 
-    As in scikit-learn, classes that neither occur nor are predicted are left out.
+    As in scikit-learn, classes that neither occur nor are predicted are ignored.
     """
 
     recipe_name = "macro_f1"
@@ -118,7 +118,7 @@ class MacroF1(Metric):
 
 
 class LogLoss(Metric):
-    """The mean negative logarithm of the probability of the true class."""
+    """Mean negative log-probability of the true class."""
 
     recipe_name = "log_loss"
     title = "log-loss"
@@ -132,7 +132,7 @@ class LogLoss(Metric):
 
 
 def format_metrics(values: Mapping[str, float]) -> str:
-    """Return values as text, such as ``accuracy 91.00 %, log-loss 0.2310``."""
+    """Format metrics for display, such as ``accuracy 91.00 %, log-loss 0.2310``."""
     return ", ".join(
         f"{metric_title(name)} {format_metric(name, value)}"
         for name, value in values.items()
@@ -140,16 +140,16 @@ def format_metrics(values: Mapping[str, float]) -> str:
 
 
 def metric_title(name: str) -> str:
-    """Return the name for people, also of a metric that is not registered here."""
+    """Return the display name of a metric, which need not be registered."""
     return METRICS[name].title if name in METRICS else name.replace("_", " ")
 
 
 def format_metric(name: str, value: float) -> str:
-    """Return a value as text, also of a metric that is not registered here."""
+    """Format a value of a metric, which need not be registered."""
     return METRICS[name]().format(value) if name in METRICS else f"{value:.4g}"
 
 
-EVALUATION_BATCH = 128
+EVALUATION_BATCH_SIZE = 128
 
 
 def evaluate(
@@ -159,45 +159,48 @@ def evaluate(
     rank: int = 0,
     world: int = 1,
 ) -> Evaluation:
-    """Classify all examples.
+    """Evaluate a model on labeled examples.
+
+    With several processes, each one evaluates every ``world``-th batch, and all of them
+    return all predictions.
 
     Args:
-        model: A classifier.
+        model: Classifier.
         examples: Labeled examples.
         device: Device of the model.
-        rank: Number of this process, which evaluates every ``world``-th batch.
-        world: Number of processes that evaluate together; each gets all predictions.
+        rank: Rank of this process.
+        world: Number of processes.
     """
-    found = np.zeros((len(examples), len(model.config.labels)))
+    log_probabilities = np.zeros((len(examples), len(model.config.labels)))
     was_training = model.training
     model.eval()
     with torch.inference_mode():
         for number, rows in enumerate(
-            batches_in_order(examples.sizes, EVALUATION_BATCH)
+            evaluation_batches(examples.sizes, EVALUATION_BATCH_SIZE)
         ):
             if number % world != rank:
                 continue
             batch = examples.batch(rows).to(device)
             # In float64, so that two classes tie only if their logits are equal.
             logits = model(**batch.inputs).logits.cpu().double()
-            found[rows] = logits.log_softmax(-1).numpy()
+            log_probabilities[rows] = logits.log_softmax(-1).numpy()
     model.train(was_training)
     if world > 1:
-        # Every example was classified by one process and is zero in the others.
-        found = _summed(found, device)
-    return Evaluation(examples.labels, found, examples.weights)
+        # Rows that were evaluated by another process are zero here.
+        log_probabilities = _all_reduce(log_probabilities, device)
+    return Evaluation(examples.labels, log_probabilities, examples.weights)
 
 
-def _summed(values: np.ndarray, device: torch.device | str) -> np.ndarray:
+def _all_reduce(values: np.ndarray, device: torch.device | str) -> np.ndarray:
     tensor = torch.from_numpy(values).to(device)
     torch.distributed.all_reduce(tensor)
     return tensor.cpu().numpy()
 
 
-MOST_TEXTS = 1000  # looked at: eigenvalues take time, and means need no more
-LONGEST = 500  # words: a longer text's graph takes too much room and time
-_BATCH = 64
-# What each of a model's poolings pools.
+MAX_TEXTS = 1000  # enough for a mean; eigenvalues are expensive
+MAX_WORDS = 500  # graphs of longer texts need too much memory and time
+_GRAPH_BATCH_SIZE = 64
+# The inputs of each pooling layer of a model.
 _LEVELS = {
     "text": ("words",),
     "document": ("words", "sentences"),
@@ -207,19 +210,19 @@ _LEVELS = {
 
 @dataclass(frozen=True)
 class GraphMeasure:
-    """Two numbers about the graphs of one of a model's poolings, means over texts.
+    """Statistics of the graphs of one pooling layer, averaged over texts.
 
-    Both are zero if every word has the same opinion, A_ij = g(h_i), which makes
-    centrality the same as self-attention.
+    Both statistics are zero if all words agree on the weight of every word, that is,
+    A_ij = g(h_i). Centrality is then equivalent to self-attention.
 
     Attributes:
-        level: what is pooled.
-        texts: that were looked at; of the words of documents, sentences. None has less
-            than two words.
-        context_dependence: how much an edge into a word depends on where it comes from:
-            the standard deviation of A_ij over the sources j as a share of their mean,
-            averaged over the words i, each with the weight of that mean.
-        second_eigenvalue: the second largest |λ| of A. The largest is 1.
+        level: What the layer pools, such as words or sentences.
+        texts: Number of graphs, one per text with at least two words. For the words of
+            documents, one per sentence.
+        context_dependence: How much an edge into a word depends on its source word: the
+            standard deviation of A_ij over the sources j divided by their mean,
+            averaged over the words i, weighted by that mean.
+        second_eigenvalue: Second largest |λ| of A. The largest is 1.
     """
 
     level: str
@@ -232,54 +235,60 @@ def measure_graphs(
     model: Any,
     examples: Examples,
     device: torch.device | str = "cpu",
-    most: int = MOST_TEXTS,
+    max_texts: int = MAX_TEXTS,
 ) -> list[GraphMeasure]:
-    """Measure the word graphs of some examples; nothing for models without graphs.
+    """Measure the word graphs of a model; return an empty list if it has none.
+
+    Uses an evenly spaced sample of the examples. Texts of more than `MAX_WORDS` words
+    are skipped, except documents, whose graphs are per sentence.
 
     Args:
-        model: a classifier.
-        examples: some, evenly spread, are looked at; none of more than `LONGEST` words,
-            but for documents, whose graphs are those of sentences.
-        device: of the model.
-        most: how many at the most.
+        model: Classifier.
+        examples: Examples to sample from.
+        device: Device of the model.
+        max_texts: Maximum number of examples to use.
     """
-    found: dict[int, list[np.ndarray]] = {}
+    statistics: dict[int, list[np.ndarray]] = {}
     was_training = model.training
     model.eval()
     with torch.inference_mode():
-        for batch in _spread(examples, most):
-            classified = model(**batch.to(device).inputs, need_edges=True)
-            for level, pooled in enumerate(classified.pooled):
+        for batch in _sample_batches(examples, max_texts):
+            output = model(**batch.to(device).inputs, need_edges=True)
+            for level, pooled in enumerate(output.pooled):
                 if pooled.head_edges is not None:
-                    found.setdefault(level, []).append(_measured(pooled.head_edges))
+                    values = _graph_statistics(pooled.head_edges)
+                    statistics.setdefault(level, []).append(values)
     model.train(was_training)
     names = _LEVELS[model.kind]
     return [
         GraphMeasure(names[level], len(values), *values.mean(0).tolist())
-        for level, rows in sorted(found.items())
+        for level, rows in sorted(statistics.items())
         if len(values := np.concatenate(rows))
     ]
 
 
-def _spread(examples: Examples, most: int) -> Iterator[Any]:
-    short = np.flatnonzero(examples.is_document | (examples.sizes <= LONGEST))
-    chosen = short[:: max(1, -(-len(short) // most))]
-    for rows in batches_in_order(examples.sizes[chosen], _BATCH):
-        yield examples.batch(chosen[rows])
+def _sample_batches(examples: Examples, max_texts: int) -> Iterator[Any]:
+    short = np.flatnonzero(examples.is_document | (examples.sizes <= MAX_WORDS))
+    sample = short[:: max(1, -(-len(short) // max_texts))]
+    for rows in evaluation_batches(examples.sizes[sample], _GRAPH_BATCH_SIZE):
+        yield examples.batch(sample[rows])
 
 
-def _measured(edges: Float[Tensor, "b h n n"]) -> Float[np.ndarray, "texts 2"]:
-    """Return both numbers, means over the heads, for each text of two words or more."""
+def _graph_statistics(edges: Float[Tensor, "b h n n"]) -> Float[np.ndarray, "texts 2"]:
+    """Return the statistics of each text with at least two words, averaged over heads.
+
+    The columns are context dependence and second eigenvalue.
+    """
     graphs = edges.cpu().double()
     counts = (graphs[:, 0].sum(-2) > 0.5).sum(-1)  # columns of words sum to one
     graphs, counts = graphs[counts > 1], counts[counts > 1]
     if not len(graphs):
         return np.empty((0, 2))
-    # Over j; entries of padding are zero, and so add nothing to the sums.
-    number = counts[:, None, None]
-    mean = graphs.sum(-1) / number
-    square = (graphs.square().sum(-1) / number - mean.square()).clamp(min=0)
-    dependence = square.sqrt().sum(-1)  # Σ_i mean_i (deviation_i / mean_i)
-    # Padding adds eigenvalues that are zero.
-    sizes = torch.linalg.eigvals(graphs).abs().sort(-1, descending=True).values
-    return torch.stack([dependence.mean(1), sizes[..., 1].mean(1)], -1).numpy()
+    # Sums over j; padding is zero and does not contribute.
+    lengths = counts[:, None, None]
+    mean = graphs.sum(-1) / lengths
+    variance = (graphs.square().sum(-1) / lengths - mean.square()).clamp(min=0)
+    dependence = variance.sqrt().sum(-1)  # Σ_i mean_i (std_i / mean_i)
+    # Padding only adds zero eigenvalues.
+    eigenvalues = torch.linalg.eigvals(graphs).abs().sort(-1, descending=True).values
+    return torch.stack([dependence.mean(1), eigenvalues[..., 1].mean(1)], -1).numpy()

@@ -1,4 +1,4 @@
-"""From settings and texts to data and a model, before the first step."""
+"""Preparation of a run: encoded data and a model before the first step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from perron.training.recipe import Recipe, read_settings
 if TYPE_CHECKING:  # imports transformers, which takes seconds
     from perron.layers.pretrained import PretrainedModel
 
-HASH_BATCH_SIZE = 1000  # examples that are hashed together
+HASH_BATCH_SIZE = 1000
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class PreparedRun:
     """Data and model of a run before training.
 
     Attributes:
-        recipe: Settings, with those that the data decided.
-        splits: The texts.
-        train: Examples to learn from.
-        dev: Examples that choose the best epoch.
-        test: Examples for the end; None if there are none.
-        processor: Turned the texts into ids.
-        model: Has the word vectors; otherwise its weights are random.
-        coverage: Number of words that each source of word vectors has.
-        skipped_vectors: Number of bad rows left out of each source.
+        recipe: Settings, including those inferred from the data.
+        splits: Texts and labels.
+        train: Training examples.
+        dev: Examples for early stopping and for selecting the best epoch.
+        test: Test examples, or None.
+        processor: Text processor that encoded the texts.
+        model: Model with its word vectors; all other weights are random.
+        coverage: Coverage of the vocabulary by each source of word vectors.
+        skipped_vectors: Number of invalid rows skipped in each source.
     """
 
     recipe: Recipe
@@ -64,21 +64,21 @@ class PreparedRun:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of ids, labels and vocabulary; a checkpoint belongs to one."""
+        """Hash of ids, labels and vocabulary, which ties a checkpoint to its data."""
         names = [*self.processor.tokenizer.words, *self.splits.labels]
         parts = [part for part in (self.train, self.dev, self.test) if part is not None]
-        return digest(chain(["\n".join(names).encode()], *map(_content, parts)))
+        return digest(chain(["\n".join(names).encode()], *map(_tensor_bytes, parts)))
 
 
 def prepare(
     recipe: Recipe, root: Path | None = None, progress: VectorProgress | None = None
 ) -> PreparedRun:
-    """Read everything and build the model; the seed decides its random weights.
+    """Read the data and build the model, with random weights drawn from the seed.
 
     Args:
         recipe: Settings of the run.
         root: Folder of the datasets.
-        progress: Called while word vectors are read.
+        progress: Callback for the progress of reading word vectors.
     """
     data = recipe.data
     splits = load_data(data, root)
@@ -95,15 +95,15 @@ def prepare(
     )
     processor = built.processor.for_input(data.pretokenized, data.sentence_separator)
 
-    def encoded(rows: Dataset) -> Examples:
+    def encode(rows: Dataset) -> Examples:
         return Examples(processor.encode_dataset(rows))
 
     return PreparedRun(
         recipe.model_copy(update={"model": built.model.config.settings}),
         splits,
-        encoded(splits.train),
-        encoded(splits.dev),
-        None if splits.test is None else encoded(splits.test),
+        encode(splits.train),
+        encode(splits.dev),
+        None if splits.test is None else encode(splits.test),
         processor,
         built.model,
         built.coverage,
@@ -115,11 +115,11 @@ class BuiltClassifier(NamedTuple):
     """A classifier before training.
 
     Attributes:
-        model: Has the given word vectors, or the weights of a pretrained encoder;
-            otherwise its weights are random.
-        processor: Turns texts into the ids that it reads.
-        coverage: Number of words that each source of word vectors has.
-        skipped_vectors: Number of bad rows left out of each source.
+        model: Model with its word vectors or pretrained encoder; all other weights are
+            random.
+        processor: Text processor for the inputs of the model.
+        coverage: Coverage of the vocabulary by each source of word vectors.
+        skipped_vectors: Number of invalid rows skipped in each source.
     """
 
     model: Classifier
@@ -140,20 +140,20 @@ def build_classifier(
     skip_invalid: bool = False,
     progress: VectorProgress | None = None,
 ) -> BuiltClassifier:
-    """Build a classifier for texts: vocabulary, word vectors or pretrained encoder.
+    """Build a text classifier with its vocabulary and word vectors or encoder.
 
     Args:
-        settings: The parts of the model. The width of its embedding is that of word
-            vectors, where there are some.
-        text: How texts become words.
+        settings: Architecture of the model. Word vectors override the width of the
+            embedding.
+        text: Tokenization settings.
         labels: Names of the classes.
         seed: Random seed of the weights.
-        count: Returns how often each word occurs in the training texts. Is not called
-            for a pretrained encoder, which has a vocabulary of its own.
-        vectors: Sources of word vectors, which are concatenated.
-        vector_std: Standard deviation that each source is scaled to.
-        skip_invalid: Leave out rows of word vectors that cannot be read.
-        progress: Called while word vectors are read.
+        count: Function that returns the frequency of each word in the training texts.
+            Not called for a pretrained encoder, which has its own vocabulary.
+        vectors: Sources of word vectors to concatenate.
+        vector_std: Standard deviation to scale each source to.
+        skip_invalid: Skip invalid rows of word vectors.
+        progress: Callback for the progress of reading word vectors.
     """
     sizes = text.max_words, text.max_sentences
     if isinstance(settings.encoder, HuggingFaceSettings):
@@ -186,7 +186,7 @@ def _new_model(
     width: int | None,
     pretrained: PretrainedEncoderConfig | None = None,
 ) -> Classifier:
-    """Build a model with random weights; ``width`` is that of its word vectors."""
+    """Build a model with random weights; ``width`` is the size of its word vectors."""
     torch.manual_seed(seed)
     return build_model(
         ModelConfig(
@@ -203,57 +203,57 @@ def _new_model(
 def _read_pretrained(
     settings: HuggingFaceSettings, max_words: int
 ) -> tuple[SubwordTokenizer, PretrainedEncoderConfig, "PretrainedModel"]:
-    """Read a pretrained encoder, and refuse one that cannot read such texts."""
+    """Read a pretrained encoder, and check that it supports texts of this length."""
     where = f"model.encoder = 'hf:{settings.model}'"
     try:
         from perron.layers.pretrained import read_pretrained
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"{where} needs {error.name}. Install it with pip install 'perron[hf]'."
+            f"{where} requires {error.name}. Install it with pip install 'perron[hf]'."
         ) from error
     source = read_pretrained(settings.model, where)
     tokenizer = SubwordTokenizer(source.tokenizer, settings.keep_special_tokens)
     words, vectors = len(tokenizer.words), len(source.vectors)
-    # `transformers` makes up an empty tokenizer where files are missing. A model may
-    # have some vectors more than its tokenizer has words, but not twice as many.
+    # `transformers` creates an empty tokenizer if files are missing. A model may have
+    # more embeddings than its tokenizer has tokens, but not twice as many.
     if not vectors // 2 < words <= vectors:
         raise SettingsError(
-            f"{where}: its tokenizer has {words} words, but the model has {vectors} "
-            "vectors of words. Check that the files of the tokenizer are not missing."
+            f"{where}: the tokenizer has {words} tokens, but the model has {vectors} "
+            "embeddings. Check that the tokenizer files are present."
         )
     kept = tokenizer.kept_special_tokens
-    inside = len(kept.before + kept.after)
-    if inside >= max_words:
+    num_special = len(kept.before + kept.after)
+    if num_special >= max_words:
         raise SettingsError(
-            f"{where}: text.max_words must be at least {inside + 1}, got {max_words}: "
-            f"{inside} special tokens around a text leave no room for words."
+            f"{where}: text.max_words must be at least {num_special + 1}, got "
+            f"{max_words}. The model adds {num_special} special tokens to each text."
         )
-    # The special tokens that the encoder itself puts around a text.
+    # Special tokens that the encoder adds to each text.
     before, after = (
         SpecialTokens((), ())
         if settings.keep_special_tokens
         else tokenizer.special_tokens
     )
-    most, added = source.max_tokens, len(before + after)
-    if most is not None and max_words + added > most:
+    limit, added = source.max_tokens, len(before + after)
+    if limit is not None and max_words + added > limit:
         raise SettingsError(
-            f"{where}: text.max_words must be at most {most - added}, got {max_words}: "
-            f"the model reads {most} subwords, {added} of them special tokens."
+            f"{where}: text.max_words must be at most {limit - added}, got {max_words}."
+            f" The model accepts {limit} tokens, {added} of them special tokens."
         )
     config = PretrainedEncoderConfig(config=source.config, before=before, after=after)
     return tokenizer, config, source
 
 
 def with_embedding_dim(settings: ModelSettings, width: int) -> ModelSettings:
-    """Return the settings of a model with the width that its word vectors have."""
+    """Return the settings of a model with another width of its word vectors."""
     embedding = settings.embedding.model_copy(update={"embedding_dim": width})
     return settings.model_copy(update={"embedding": embedding})
 
 
-def _content(examples: Examples) -> Iterator[bytes]:
-    """Yield what examples consist of, independent of where the cache keeps them."""
-    for begin in range(0, len(examples), HASH_BATCH_SIZE):
-        rows = range(begin, min(begin + HASH_BATCH_SIZE, len(examples)))
+def _tensor_bytes(examples: Examples) -> Iterator[bytes]:
+    """Yield the inputs and labels of examples as bytes."""
+    for start in range(0, len(examples), HASH_BATCH_SIZE):
+        rows = range(start, min(start + HASH_BATCH_SIZE, len(examples)))
         batch = examples.batch(rows)
         for tensor in (*batch.inputs.values(), batch.labels):
             yield tensor.numpy().tobytes()
@@ -262,30 +262,42 @@ def _content(examples: Examples) -> Iterator[bytes]:
 def load_run_examples(
     pipeline: Pipeline, folder: Path, part: str, root: Path | None = None
 ) -> Examples:
-    """Return a part of the data that the model in a folder was trained with."""
+    """Load a part of the data that the model in a folder was trained on.
+
+    Args:
+        pipeline: Model.
+        folder: Folder of the model.
+        part: train, dev or test.
+        root: Folder of the datasets.
+    """
     if part not in PARTS:
-        raise SettingsError(f"--part {part}: is one of {', '.join(PARTS)}")
+        raise SettingsError(f"--part must be one of {', '.join(PARTS)}, got {part}.")
     settings = read_settings(folder).data
     splits = load_data(settings, root)
     if splits.labels != pipeline.labels:
-        raise DataError("the classes in its data have changed; give --data", folder)
+        raise DataError(
+            "the classes in the data have changed since training. Add --data FILE.",
+            folder,
+        )
     rows = getattr(splits, part)
     if rows is None:
-        raise SettingsError(f"{folder}: was trained without {part} data; give --data")
+        raise SettingsError(
+            f"{folder} was trained without {part} data. Add --data FILE."
+        )
     return _examples(pipeline, rows, settings)
 
 
 def load_examples(
     pipeline: Pipeline, table: Mapping[str, Any], part: str, root: Path | None = None
 ) -> Examples:
-    """Return other data for a model, with the labels that the model knows.
+    """Load data for a model, labeled with the classes of the model.
 
     Args:
-        pipeline: the model.
-        table: settings of the data; a file is read whole, it is their ``train``.
-        part: what is read of data that are no file: a split of the hub, or train, dev
-            or test of packaged data.
-        root: folder of the datasets.
+        pipeline: Model.
+        table: Settings of the data. If ``train`` is a file, all of it is read.
+        part: Part to read if the data is not a file: a split of a Hugging Face dataset,
+            or train, dev or test of a packaged dataset.
+        root: Folder of the datasets.
     """
     try:
         settings = DataSettings.model_validate(table)
@@ -293,7 +305,7 @@ def load_examples(
         raise SettingsError(problems(error)[0]) from error
     is_pair = settings.text_pair is not None
     if is_pair != (pipeline.processor.kind == "pair"):
-        fix = "Leave out --text-pair." if is_pair else "Add --text-pair COLUMN."
+        fix = "Remove --text-pair." if is_pair else "Add --text-pair COLUMN."
         raise SettingsError(pair_mismatch(not is_pair, fix))
     is_file = formats[settings.format].location == "file"
     name = str(settings.train) if is_file else part

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides what a training run does."""
+"""Recipes: the complete settings of a training run."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,64 +24,65 @@ from perron.text.encoding import TextSettings
 from perron.text.settings import DataSettings
 from perron.training.metrics import METRICS
 
-SETTINGS = "settings.toml"  # the settings of a run, in its folder
+SETTINGS = "settings.toml"  # in the folder of a run
 
 Positive = Annotated[float, Field(gt=0)]
 
 
 class TrainingSettings(Settings):
-    """The loop. Where the paper is silent, its authors' released code decides."""
+    """Settings of the training loop.
+
+    Values that the paper does not give are those of its authors' released code.
+    """
 
     seed: Annotated[int, Field(ge=0)] = 0
     learning_rate: Positive = 3e-4
-    # Of embedding and encoder, which if pretrained want a smaller one; else the same.
+    # For embedding and encoder; pretrained ones need a smaller rate. Defaults to
+    # learning_rate.
     encoder_learning_rate: Positive | None = None
     # Staircase decay: the factor is applied every learning_rate_decay_steps steps.
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
     learning_rate_decay_steps: PositiveInt = 500
     min_learning_rate: Annotated[float, Field(ge=0)] = 1e-5
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-6  # not for embeddings, biases
-    max_grad_norm: Positive = 5.0  # norm of the gradient
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-6  # except embeddings and biases
+    max_grad_norm: Positive = 5.0
     batch_size: PositiveInt = 128
-    min_batch_size: PositiveInt = (
-        16  # halved after an epoch without a new best, down to it
-    )
-    # Dev, test and the saved model take a moving average of the weights over the steps;
-    # this is what stays of it at each step, such as 0.999. See `WeightAverage`.
+    # The batch size is halved after each epoch without improvement, down to this.
+    min_batch_size: PositiveInt = 16
+    # If set, dev, test and the saved model use an exponential moving average of the
+    # weights with this decay, such as 0.999. See `WeightAverage`.
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
-    num_micro_batches: PositiveInt = (
-        1  # parts of a batch, one after the other: less memory
-    )
+    num_micro_batches: PositiveInt = 1  # per batch and process, to save memory
     max_epochs: PositiveInt = 50
-    patience: PositiveInt = 7  # epochs without a new best
-    metric_for_best_model: str = "accuracy"  # on dev; of equals, the least log-loss
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on GPUs with it
+    patience: PositiveInt = 7  # epochs without improvement before training stops
+    metric_for_best_model: str = "accuracy"  # on dev; ties are broken by log-loss
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # bf16 on GPUs that support it
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 120.0  # and after each epoch
 
     @field_validator("metric_for_best_model")
     @classmethod
     def _is_metric(cls, name: str) -> str:
-        METRICS[name]  # raises an error that lists the names
+        METRICS[name]  # raises an error that lists the valid names
         return name
 
     @model_validator(mode="after")
     def _bounds(self) -> "TrainingSettings":
         if self.min_batch_size > self.batch_size:
             raise ValueError(
-                f"min_batch_size = {self.min_batch_size} is above batch_size = "
-                f"{self.batch_size}"
+                f"min_batch_size must be at most batch_size ({self.batch_size}), got "
+                f"{self.min_batch_size}."
             )
         return self
 
 
 class Recipe(Settings):
-    """Data, text, word vectors, model and training."""
+    """Settings of a run: data, text, word vectors, model and training."""
 
     data: DataSettings
     text: TextSettings = TextSettings()
-    vectors: tuple[str, ...] = ()  # sources of word vectors, put side by side
-    # Standard deviation that each source's numbers are scaled to; some packages' are
-    # several times as large as others', and would drown them.
+    vectors: tuple[str, ...] = ()  # sources of word vectors to concatenate
+    # Standard deviation to scale each source to. The vectors of some packages are
+    # several times as large as others and would dominate.
     vector_std: Positive | None = None
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
@@ -90,58 +91,59 @@ class Recipe(Settings):
     def _kind_fits(self) -> "Recipe":
         if (self.model.kind == "pair") != (self.data.text_pair is not None):
             raise ValueError(
-                "model.kind = 'pair' and data.text_pair go together: one is set, the "
-                "other is not"
+                "model.kind = 'pair' requires data.text_pair and vice versa. Set both "
+                "or neither."
             )
         return self
 
     @model_validator(mode="after")
-    def _pretrained_models_have_words(self) -> "Recipe":
+    def _check_pretrained(self) -> "Recipe":
         if not isinstance(self.model.encoder, HuggingFaceSettings):
             return self
         if self.vectors:
             raise ValueError(
-                "vectors: the encoder hf has vectors of its own; leave out --vectors, "
-                "or set vectors = []"
+                "vectors must be empty for the encoder hf, which has its own vectors. "
+                "Remove --vectors, or set vectors = []."
             )
         for key in ("case", "min_count", "vector_words"):
             if getattr(self.text, key) != TextSettings.model_fields[key].default:
                 raise ValueError(
-                    f"text.{key} does not apply: the encoder hf has its own words"
+                    f"text.{key} has no effect for the encoder hf, which has its own "
+                    "vocabulary. Remove it."
                 )
         return self
 
     @property
     def infers_embedding_dim(self) -> bool:
-        """Whether ``model.embedding.embedding_dim`` is that of vectors that are read."""
+        """Whether ``model.embedding.embedding_dim`` is inferred from word vectors."""
         return bool(self.vectors) or self.model.encoder.name == "hf"
 
     def to_toml(self) -> str:
-        """Return what `read_recipe` reads; what is not set is left out."""
+        """Return the settings as TOML, without those that are None."""
         table = self.model_dump(mode="json", exclude_none=True)
         return tomli_w.dumps(stamp("settings", table))
 
 
 def recipe_names() -> list[str]:
-    """Return the names of the recipes that come with the package."""
+    """Return the names of the built-in recipes."""
     folder = files("perron") / "recipes"
     names = (Path(item.name) for item in folder.iterdir())
     return sorted(name.stem for name in names if name.suffix == ".toml")
 
 
 def recipe_table(name: str) -> dict[str, Any]:
-    """Return the settings in a recipe's file, in the newest format version.
+    """Read the settings of a recipe, migrated to the current format version.
 
     Args:
-        name: Name of a recipe that comes with the package, or path of a TOML file.
+        name: Name of a built-in recipe, or path of a TOML file.
     """
     path = Path(name)
     if name in recipe_names():
         path = Path(str(files("perron") / "recipes")) / f"{name}.toml"
     if not path.is_file():
         raise SettingsError(
-            f"no recipe {name!r}: give the path of a TOML file, or one of "
-            f"{', '.join(recipe_names())}"
+            f"recipe must be the path of a TOML file or one of "
+            f"{', '.join(recipe_names())}, got {name!r}."
         )
     table = read_toml(path, "To train on a file of texts, pass it with --data.")
     return migrate("settings", table, name)
@@ -150,18 +152,18 @@ def recipe_table(name: str) -> dict[str, Any]:
 def read_recipe(
     table: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "settings"
 ) -> Recipe:
-    """Check settings, with ``key=value`` overrides such as ``training.seed=3``.
+    """Validate settings, with ``key=value`` overrides such as ``training.seed=3``.
 
     Args:
-        table: Settings; of the newest format version if they do not contain theirs.
-        overrides: Changes of the settings, in the order in which they are made.
-        where: Name of the settings in errors.
+        table: Settings, in the current format version unless they contain another one.
+        overrides: Overrides, applied in this order.
+        where: Name of the settings in error messages.
     """
-    changed = migrate("settings", table, where) if VERSION in table else dict(table)
+    settings = migrate("settings", table, where) if VERSION in table else dict(table)
     for override in overrides:
-        changed = _overridden(changed, override)
+        settings = _apply_override(settings, override)
     try:
-        return Recipe.model_validate(changed)
+        return Recipe.model_validate(settings)
     except ValidationError as error:
         lines = [f"{where}: {line}" for line in problems(error)]
         raise SettingsError("\n".join(lines)) from error
@@ -171,34 +173,39 @@ def read_settings(folder: Path) -> Recipe:
     """Read the effective settings of a run."""
     path = folder / SETTINGS
     if not path.is_file():
-        raise SettingsError(f"{folder}: holds no run (no {SETTINGS} in it)")
+        raise SettingsError(f"{folder} does not contain a run ({SETTINGS} not found).")
     return read_recipe(recipe_table(str(path)), where=str(path))
 
 
-def _overridden(table: Mapping[str, Any], override: str) -> dict[str, Any]:
+def _apply_override(table: Mapping[str, Any], override: str) -> dict[str, Any]:
     key, equals, text = override.partition("=")
     if not equals or not all(key.split(".")):
         raise SettingsError(
-            f"--set {override}: write key=value, as in training.learning_rate=1e-3"
+            "--set must be KEY=VALUE, such as training.learning_rate=1e-3, got "
+            f"{override}."
         )
-    return _with(table, key.split("."), _value(text))
+    return _set_nested(table, key.split("."), _parse_value(text))
 
 
-def _value(text: str) -> Any:
-    """Read a TOML value; what is none is a string without its quotes."""
+def _parse_value(text: str) -> Any:
+    """Parse a TOML value; treat anything else as an unquoted string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def _with(table: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+def _set_nested(
+    table: Mapping[str, Any], keys: Sequence[str], value: Any
+) -> dict[str, Any]:
     first, *rest = keys
     if not rest:
         return {**table, first: value}
     inner = table.get(first, {})
-    if isinstance(inner, str):  # aggregator = "max" stands for {name = "max"}
+    if isinstance(inner, str):  # aggregator = "max" is short for {name = "max"}
         inner = named(inner)
     if not isinstance(inner, Mapping):
-        raise SettingsError(f"--set {'.'.join(keys)}: {first} has no settings inside")
-    return {**table, first: _with(inner, rest, value)}
+        raise SettingsError(
+            f"--set {'.'.join(keys)}: {first} is a value, not a table of settings."
+        )
+    return {**table, first: _set_nested(inner, rest, value)}

@@ -1,4 +1,4 @@
-"""One training run in a folder of its own, from recipe to saved model."""
+"""Training runs: from a recipe to a saved model in the folder of the run."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ from perron.training.state import TrainState, defer_signals
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"
 CURVES = "curves.png"
-LOGS = "tensorboard"  # folder of the files of trackers
+LOGS = "tensorboard"  # folder of the experiment trackers
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,20 @@ class Result:
     Attributes:
         aggregator: Name of the aggregator.
         seed: Random seed.
-        epochs: Number of epochs that were trained.
-        best_epoch: Epoch whose model is saved, counted from 0.
-        dev: Metrics of that epoch on dev data, by name.
-        test: Metrics of that epoch on test data; None without test data.
-        texts_per_second: Speed of training, the median of the epochs.
-        epoch_seconds: Seconds of training per epoch without evaluation, the median.
-        majority_share: Share of the most frequent class in dev, which a useful model
-            exceeds in accuracy.
+        epochs: Number of epochs trained.
+        best_epoch: Epoch of the saved model, counted from 0.
+        dev: Metrics of the best epoch on dev data, by name.
+        test: Metrics of the best epoch on test data; None without test data.
+        texts_per_second: Median training speed over epochs.
+        epoch_seconds: Median training time per epoch, without evaluation.
+        majority_share: Fraction of dev examples in the most frequent class. A useful
+            model has a higher accuracy.
         parameters: Number of trained parameters.
         fingerprint: Hash of texts, labels and vocabulary.
-        graphs: The `GraphMeasure` of each level, on test data (dev data without test
-            data).
-        confusion: Number of examples by true class (row) and predicted class, of test
-            data (dev data without test data); empty in results of version 1.
+        graphs: `GraphMeasure` of each pooling level, on test data (or dev data without
+            test data).
+        confusion: Number of examples per true class (row) and predicted class, on test
+            data (or dev data without test data). Empty in results of version 1.
     """
 
     aggregator: str
@@ -108,44 +108,46 @@ def train(
     on_data_ready: Callable[[PreparedRun], None] | None = None,
     vector_progress: VectorProgress | None = None,
 ) -> Result:
-    """Train a model, test its best epoch, and save it in a folder.
+    """Train a model, save its best epoch in a folder, and evaluate it.
 
-    The folder holds the best model so far from the end of the first epoch on.
+    From the end of the first epoch on, the folder holds the best model so far.
 
     Args:
         recipe: Settings of the run.
-        folder: Folder of the run, which must not hold another one.
+        folder: Folder of the run. Must not contain another run.
         root: Folder of the datasets.
-        resume: Continue a run from its last checkpoint, if there is one. A run that is
-            over is left as it is.
-        callbacks: Called in the main process, before the checkpoint is written.
-        log_with: Experiment trackers of accelerate: tensorboard, wandb and others.
-        on_data_ready: Called with the data and the model before the first step; may
+        resume: Resume from the last checkpoint, if there is one. If the run has
+            finished, return its result.
+        callbacks: Callbacks, called in the main process before the checkpoint is
+            written.
+        log_with: Experiment trackers supported by accelerate, such as tensorboard or
+            wandb.
+        on_data_ready: Called with the data and the model before the first step. May
             raise an error.
-        vector_progress: Called while word vectors are read.
+        vector_progress: Callback for the progress of reading word vectors.
     """
     check_trackers(log_with)
     accelerator = make_accelerator(recipe.training.precision, log_with, folder / LOGS)
-    with _run_folder(recipe, folder, accelerator, resume) as is_over:
-        if is_over:
+    with _run_folder(recipe, folder, accelerator, resume) as is_finished:
+        if is_finished:
             return read_result(folder)
-        with accelerator.main_process_first():  # others find the data in the cache
+        with accelerator.main_process_first():  # it fills the cache for the others
             prepared = prepare(recipe, root, vector_progress)
         if accelerator.is_main_process:
             if on_data_ready is not None:
                 on_data_ready(prepared)
-            _settle(prepared.recipe, folder)
+            _write_settings(prepared.recipe, folder)
         metrics = MetricsFile(folder)
         best = _best_model(prepared, folder)
         checkpoints = Checkpointing(
             folder, accelerator, lambda: prepared.fingerprint, metrics, best
         )
-        used: list[Callback] = [checkpoints]
+        all_callbacks: list[Callback] = [checkpoints]
         if accelerator.is_main_process:
-            used = [metrics, best, *callbacks, checkpoints]
+            all_callbacks = [metrics, best, *callbacks, checkpoints]
             if log_with:
                 config = prepared.recipe.model_dump(mode="json")
-                used.insert(0, Trackers(accelerator, config))
+                all_callbacks.insert(0, Trackers(accelerator, config))
         with defer_signals() as request:
             loop = Loop(
                 prepared.model,
@@ -153,7 +155,7 @@ def train(
                 prepared.train,
                 prepared.dev,
                 accelerator=accelerator,
-                callbacks=used,
+                callbacks=all_callbacks,
                 stop=request,
             )
             checkpoints.restore(loop)
@@ -168,31 +170,31 @@ def finish(
     on_data_ready: Callable[[PreparedRun], None] | None = None,
     vector_progress: VectorProgress | None = None,
 ) -> Result:
-    """Finish a run that was stopped: test its best epoch so far, and end it there.
+    """Finish a stopped run without further training: evaluate its best epoch so far.
 
-    Afterwards the folder is that of any run that is over, and cannot be resumed.
+    The run cannot be resumed afterward.
 
     Args:
         folder: Folder of the run.
         root: Folder of the datasets.
         on_data_ready: Called with the data and the model.
-        vector_progress: Called while word vectors are read.
+        vector_progress: Callback for the progress of reading word vectors.
 
     Raises:
-        SettingsError: There is no run in the folder, or it has not finished an epoch.
-        FolderLockedError: A process is training in the folder.
+        SettingsError: If the folder does not contain a run, or no epoch is complete.
+        FolderLockedError: If another process is training in the folder.
     """
     recipe = read_settings(folder)
     accelerator = make_accelerator(recipe.training.precision)
-    with _run_folder(recipe, folder, accelerator, resume=True) as is_over:
-        if is_over:
+    with _run_folder(recipe, folder, accelerator, resume=True) as is_finished:
+        if is_finished:
             return read_result(folder)
         has_checkpoint = (folder / CHECKPOINT).exists()
         saved = Checkpoint.read(folder) if has_checkpoint else None
         if saved is None or (best_epoch := saved.state["best_epoch"]) is None:
             raise SettingsError(
                 f"{folder}: no epoch of this run is complete, so there is no model to "
-                f"finish it with. Resume it: perron train --resume --out {folder}"
+                f"evaluate. Resume it with: perron train --resume --out {folder}"
             )
         with accelerator.main_process_first():
             prepared = prepare(recipe, root, vector_progress)
@@ -209,10 +211,9 @@ def finish(
 def _run_folder(
     recipe: Recipe, folder: Path, accelerator: Accelerator, resume: bool
 ) -> Iterator[bool]:
-    """Lock the folder of a run, and yield whether the run is over.
+    """Create and lock the folder of a run, and yield whether the run has finished.
 
-    A folder that is made here and stays without a checkpoint is removed again if the
-    run fails.
+    If the run fails before its first checkpoint, a folder created here is removed.
     """
     if not accelerator.is_main_process:
         accelerator.wait_for_everyone()
@@ -221,31 +222,31 @@ def _run_folder(
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     _check_folder(recipe, folder, resume)
     accelerator.wait_for_everyone()
-    is_over = resume and (folder / RESULT).exists()
-    if is_over:
-        _clear(folder)  # in case it was killed before it could do so
+    is_finished = resume and (folder / RESULT).exists()
+    if is_finished:
+        _remove_checkpoints(folder)  # in case the process was killed before doing so
     try:
-        with nullcontext() if is_over else lock_folder(folder):
+        with nullcontext() if is_finished else lock_folder(folder):
             remove_temporary_files(folder)
-            yield is_over
+            yield is_finished
     except BaseException:
         if missing and not (folder / CHECKPOINT).exists():
-            _remove_traces(folder, missing)
+            _remove_run(folder, missing)
         raise
 
 
-def _remove_traces(folder: Path, made: Sequence[Path]) -> None:
-    """Remove the files of a run that took no step, and folders that are then empty."""
+def _remove_run(folder: Path, created: Sequence[Path]) -> None:
+    """Remove the files of a run without a checkpoint, and the folders it created."""
     shutil.rmtree(folder / LOGS, ignore_errors=True)
-    with suppress(OSError):  # something else is in a folder: leave it
+    with suppress(OSError):  # keep folders that contain other files
         for name in (SETTINGS, METRICS_FILE, ".lock"):
             (folder / name).unlink(missing_ok=True)
-        for path in made:
+        for path in created:
             path.rmdir()
 
 
 def read_result(folder: Path) -> Result:
-    """Read the result of a run that is over."""
+    """Read the result of a finished run."""
     path = folder / RESULT
     try:
         table = json.loads(path.read_bytes())
@@ -255,20 +256,20 @@ def read_result(folder: Path) -> Result:
 
 
 def read_predictions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the predicted and the true class of each test example of a run."""
-    with np.load(folder / PREDICTIONS, allow_pickle=False) as kept:
-        return kept["predicted"], kept["expected"]
+    """Read the predicted and the true class of each test example of a run."""
+    with np.load(folder / PREDICTIONS, allow_pickle=False) as arrays:
+        return arrays["predicted"], arrays["expected"]
 
 
 def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
-    """Make the folder; refuse one with another run, be that over or not."""
+    """Create the folder, or check that the run in it can be resumed."""
     if (folder / SETTINGS).exists():
         if not resume:
             raise SettingsError(
-                f"{folder} holds a run already: go on with --resume, or choose another "
-                "folder with --out"
+                f"{folder} already contains a run. Resume it with --resume, or choose "
+                "another folder with --out."
             )
-        if recipe.infers_embedding_dim:  # and what decides it is not read yet
+        if recipe.infers_embedding_dim:  # from word vectors that are not read yet
             width = read_settings(folder).model.embedding.embedding_dim
             model = with_embedding_dim(recipe.model, width)
             recipe = recipe.model_copy(update={"model": model})
@@ -276,8 +277,8 @@ def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
     make_folder(folder)
 
 
-def _settle(recipe: Recipe, folder: Path) -> None:
-    """Write the effective settings; those of a resumed run must be the same."""
+def _write_settings(recipe: Recipe, folder: Path) -> None:
+    """Write the effective settings, or check that those of a resumed run match."""
     if (folder / SETTINGS).exists():
         _check_settings(recipe, folder)
     else:
@@ -288,8 +289,8 @@ def _check_settings(recipe: Recipe, folder: Path) -> None:
     before = read_settings(folder).model_dump(mode="json")
     if differing := differences(before, recipe.model_dump(mode="json")):
         raise SettingsError(
-            f"{folder}: cannot go on with other settings than it began with: "
-            f"{'; '.join(differing)}. Choose another folder with --out"
+            f"{folder}: a run must be resumed with its own settings, but "
+            f"{'; '.join(differing)}. Choose another folder with --out."
         )
 
 
@@ -302,8 +303,8 @@ def _best_model(prepared: PreparedRun, folder: Path) -> BestModel:
 
     def card(epoch: int) -> str:
         record = read_metrics(folder)[epoch]
-        facts = {"status": f"in training; the best epoch so far is {epoch + 1}"}
-        return _card(prepared, {"dev": part_metrics(record, "dev")}, facts)
+        rows = {"status": f"in training; the best epoch so far is {epoch + 1}"}
+        return _model_card(prepared, {"dev": part_metrics(record, "dev")}, rows)
 
     return BestModel(folder, files, card)
 
@@ -322,7 +323,7 @@ def _finish(
     if prepared.test is not None:
         test = evaluate(model, prepared.test, accelerator.device)
         np.savez(folder / PREDICTIONS, predicted=test.predicted, expected=test.labels)
-    measured = measure_graphs(model, prepared.test or prepared.dev, accelerator.device)
+    graphs = measure_graphs(model, prepared.test or prepared.dev, accelerator.device)
     records = read_metrics(folder)
     assert state.best_epoch is not None
     result = Result(
@@ -337,37 +338,37 @@ def _finish(
         majority_share=float(np.bincount(dev.labels).max() / len(dev.labels)),
         parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
         fingerprint=prepared.fingerprint,
-        graphs=[asdict(measure) for measure in measured],
+        graphs=[asdict(measure) for measure in graphs],
         confusion=(test or dev).confusion.tolist(),
     )
     scores = {"dev": result.dev, "test": result.test or {}}
-    atomic_write(folder / CARD, _card(prepared, scores, {}).encode())
+    atomic_write(folder / CARD, _model_card(prepared, scores, {}).encode())
     draw_curves(records, folder / CURVES)
     content = stamp("result", asdict(result))
     atomic_write(folder / RESULT, json.dumps(content, indent=2).encode())
-    _clear(folder)
+    _remove_checkpoints(folder)
     accelerator.wait_for_everyone()
     return result
 
 
-def _card(
+def _model_card(
     prepared: PreparedRun,
     metrics: Mapping[str, Mapping[str, float]],
-    facts: Mapping[str, object],
+    extra_rows: Mapping[str, object],
 ) -> str:
     """Return the model card.
 
     Args:
         prepared: Data and model.
         metrics: Metrics by part of the data and name.
-        facts: Further rows of its table.
+        extra_rows: Additional rows of the table.
     """
     recipe = prepared.recipe
     data = recipe.data.name or recipe.data.format
     rows = {
         "trained on": f"{data}, {len(prepared.train)} texts",
         "seed": recipe.training.seed,
-        **facts,
+        **extra_rows,
     }
     scores = [
         Score(data, part, name, metric_title(name), value, format_metric(name, value))
@@ -377,8 +378,8 @@ def _card(
     return model_card(prepared.model.config, rows, scores)
 
 
-def _clear(folder: Path) -> None:
-    """Remove what a run that is over no longer needs."""
+def _remove_checkpoints(folder: Path) -> None:
+    """Remove the files that are only needed to resume a run."""
     (folder / CHECKPOINT).unlink(missing_ok=True)
     remove_staged(folder)
 

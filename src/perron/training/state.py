@@ -1,4 +1,4 @@
-"""The state of a training run: schedule, early stopping, weight averages, signals."""
+"""Training state: schedule, early stopping, weight averaging and signals."""
 
 import math
 import signal
@@ -19,22 +19,22 @@ from perron.training.recipe import TrainingSettings
 
 @dataclass
 class TrainState:
-    """All numbers of a run that change from step to step; a checkpoint holds them.
+    """The mutable state of a run, stored in checkpoints.
 
     Attributes:
         batch_size: Number of texts per batch.
         epoch: Epoch of the next batch, counted from 0.
-        position: Number of the next batch in its epoch.
+        position: Index of the next batch in its epoch.
         step: Number of batches so far.
-        best_epoch: The best epoch so far; without dev data, the last one.
-        best_score: Its value of the metric that decides.
-        best_loss: Its log-loss on dev data.
-        epochs_since_best: Number of epochs without a better score.
-        finished: Whether training is over.
-        loss: Sum of the losses of the texts of this epoch so far.
-        correct: Number of correct predictions (their weights, if there are weights).
-        examples: Number of texts of this epoch so far.
-        seconds: Time that was spent on them.
+        best_epoch: Best epoch so far; the last one without dev data.
+        best_score: Value of the selection metric in the best epoch.
+        best_loss: Log-loss on dev data in the best epoch.
+        epochs_since_best: Number of epochs since the score last improved.
+        finished: Whether training is complete.
+        loss: Summed loss of the texts in this epoch so far.
+        correct: Number (or total weight) of correct predictions in this epoch so far.
+        examples: Number of texts in this epoch so far.
+        seconds: Training time of this epoch so far.
     """
 
     batch_size: int
@@ -55,8 +55,10 @@ class TrainState:
         """Return the arguments of the constructor."""
         return asdict(self)
 
-    def count(self, loss: float, correct: float, examples: int, seconds: float) -> None:
-        """Add a batch; ``loss`` is the sum over its texts."""
+    def add_batch(
+        self, loss: float, correct: float, examples: int, seconds: float
+    ) -> None:
+        """Record a batch; ``loss`` is the sum over its texts."""
         self.loss += loss
         self.correct += correct
         self.examples += examples
@@ -67,12 +69,12 @@ class TrainState:
     def end_epoch(
         self, metrics: Mapping[str, float] | None, settings: TrainingSettings
     ) -> bool:
-        """Begin the next epoch; return whether the one that ended is the best.
+        """Advance to the next epoch; return whether the last one is the best so far.
 
-        If two epochs have the same score, the one with the smaller log-loss is better.
-        Only a better score renews patience; after an epoch without one the batch size
-        is halved, down to its bound. Without dev data every epoch is trained, and the
-        last one counts as the best.
+        Ties in the score are broken by the smaller log-loss. Only a better score resets
+        patience. After an epoch without one, the batch size is halved, down to
+        ``min_batch_size``. Without dev data, training runs for all epochs, and the last
+        one counts as the best.
 
         Args:
             metrics: Metrics of the epoch on dev data; None without dev data.
@@ -81,7 +83,7 @@ class TrainState:
         if metrics is None:
             is_best, self.best_epoch = True, self.epoch
         else:
-            is_best = self._compare(metrics, settings)
+            is_best = self._update_best(metrics, settings)
         self.epoch += 1
         self.position = self.examples = 0
         self.loss = self.correct = self.seconds = 0.0
@@ -91,20 +93,20 @@ class TrainState:
         )
         return is_best
 
-    def _compare(
+    def _update_best(
         self, metrics: Mapping[str, float], settings: TrainingSettings
     ) -> bool:
         name = settings.metric_for_best_model
         score, loss = metrics[name], metrics["log_loss"]
         if self.best_epoch is None or self.best_score is None:
-            is_better, is_as_good = True, False
+            is_better, is_tie = True, False
         else:
             sign = 1 if METRICS[name].greater_is_better else -1
             is_better = sign * score > sign * self.best_score
             is_better |= math.isnan(self.best_score) and not math.isnan(score)
-            is_as_good = score == self.best_score
+            is_tie = score == self.best_score
         is_best = is_better or (
-            is_as_good and self.best_loss is not None and loss < self.best_loss
+            is_tie and self.best_loss is not None and loss < self.best_loss
         )
         if is_best:
             self.best_score, self.best_loss = score, loss
@@ -118,39 +120,42 @@ class TrainState:
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
-    """η₀ · decay^⌊step / decay_steps⌋, never below the floor (nor above η₀)."""
-    fallen = settings.learning_rate * settings.learning_rate_decay ** (
+    """Return the learning rate of a step.
+
+    The rate is η₀ · decay^⌊step / decay_steps⌋, but at least ``min_learning_rate`` (or
+    η₀, if that is smaller).
+    """
+    decayed = settings.learning_rate * settings.learning_rate_decay ** (
         step // settings.learning_rate_decay_steps
     )
-    floor = min(settings.min_learning_rate, settings.learning_rate)
-    return max(floor, fallen)
+    return max(decayed, min(settings.min_learning_rate, settings.learning_rate))
 
 
-FORGETTING = 8  # η: at first, the share of step s in the average grows as s^η
+POLYNOMIAL_DECAY_ETA = 8  # early on, the weight of step s in the average grows as s^η
 
 
 class WeightAverage:
-    """An exponential moving average w̄ of the trained weights w.
+    """Exponential moving average (EMA) w̄ of the trained weights w.
 
         w̄_t = (1 - s_t) w̄_{t-1} + s_t w_t,   s_t = max(1 - x, 9 / (t + 8))
 
-    for the steps t = 1, 2, … In the long run 1 - x is the share of the newest weights.
-    Up to about step 9 / (1 - x) it is that of polynomial-decay averaging (Shamir and
-    Zhang, 2013, η = 8), roughly a mean over the last tenth of all steps: s_1 = 1,
-    so that the random weights before the first step have no part in w̄, and the bad ones
-    soon after it are forgotten. (With Adam's correction w̄ would be the plain mean of
+    for the steps t = 1, 2, … In the long run, the newest weights have the weight 1 - x.
+    Until about step 9 / (1 - x), this is polynomial-decay averaging (Shamir and Zhang,
+    2013, η = 8), roughly a mean over the last tenth of all steps. Because s_1 = 1, the
+    random initial weights have no influence on w̄, and the poor weights of the first
+    steps are soon forgotten. (With Adam's bias correction, w̄ would be the plain mean of
     all steps until about step 1 / (1 - x).)
 
-    Frozen weights and buffers are not averaged: the model's own are taken. Processes
-    that train together have the same weights, and so the same average.
+    Frozen weights and buffers are not averaged. Processes that train together have the
+    same weights, and therefore the same average.
 
     Args:
-        model: on the device where it stays.
-        keep: x, what stays of the average at each step.
+        model: Model to average, already on its device.
+        decay: Decay x, the fraction of the average that is kept at each step.
     """
 
-    def __init__(self, model: nn.Module, keep: float) -> None:
-        self.keep = keep
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
         self._weights = {
             name: weight
             for name, weight in model.named_parameters()
@@ -162,29 +167,30 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after a step; the first step is 1."""
-        share = max(1 - self.keep, (FORGETTING + 1) / (step + FORGETTING))
+        """Update the average with the weights after a step, counted from 1."""
+        eta = POLYNOMIAL_DECAY_ETA
+        newest = max(1 - self.decay, (eta + 1) / (step + eta))
         averages, weights = self.tensors.values(), self._weights.values()
-        torch._foreach_lerp_(tuple(averages), tuple(weights), share)
+        torch._foreach_lerp_(tuple(averages), tuple(weights), newest)
 
     @contextmanager
     def in_model(self) -> Iterator[None]:
-        """Let the model have the average; afterwards it has its own weights again."""
-        own = {name: weight.detach().clone() for name, weight in self._weights.items()}
-        self._put(self.tensors)
+        """Swap the average into the model; restore the trained weights on exit."""
+        trained = {name: w.detach().clone() for name, w in self._weights.items()}
+        self._set_weights(self.tensors)
         try:
             yield
         finally:
-            self._put(own)
+            self._set_weights(trained)
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what ``tensors`` held."""
+        """Restore the average from a checkpoint."""
         for name, average in self.tensors.items():
             average.copy_(tensors[name])
 
     @torch.no_grad()
-    def _put(self, values: Mapping[str, Tensor]) -> None:
+    def _set_weights(self, values: Mapping[str, Tensor]) -> None:
         for name, weight in self._weights.items():
             weight.copy_(values[name])
 
@@ -193,56 +199,66 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TrainingInterrupted(PerronError):
-    """Training was asked to stop, and saved first."""
+    """Raised when a signal stopped training, after a checkpoint was saved.
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}; saved")
-        self.number = number
+    Attributes:
+        signal_number: Number of the signal.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        name = signal.Signals(signal_number).name
+        super().__init__(f"stopped by {name}; checkpoint saved")
+        self.signal_number = signal_number
 
 
 class StopRequest:
-    """Remembers the signal that came, if one did."""
+    """A request to stop training.
 
-    number: int = 0
+    Attributes:
+        signal_number: Number of the signal that was received, or 0.
+    """
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal; a second one of the same kind is not held back."""
-        self.number = number
-        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else _interrupt)
+    signal_number: int = 0
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Record a signal; a second one of the same kind takes effect at once."""
+        self.signal_number = number
+        default = signal.SIG_DFL if number != signal.SIGINT else _raise_interrupt
+        signal.signal(number, default)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
 @contextmanager
 def defer_signals() -> Iterator[StopRequest]:
-    """Hold back SIGINT and SIGTERM inside the block, and tell of them.
+    """Record SIGINT and SIGTERM inside the block instead of acting on them.
 
-    Python gives signals to the main thread alone; any other has none to hold back.
+    Has no effect outside the main thread, because Python delivers signals there only.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    # A signal that is ignored, as in the background of a script, stays so.
-    heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, request.note) for number in heard}
+    # Keep ignoring signals that are ignored already, as in a background job.
+    handled = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, request.handle) for number in handled}
     try:
         yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that what it began is ended too."""
+    """Raise KeyboardInterrupt on SIGTERM inside the block, so that it can clean up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

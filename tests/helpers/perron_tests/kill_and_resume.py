@@ -151,7 +151,7 @@ def child(recipe, folder: Path, disturb: Disturbance) -> int:
         try:
             train(recipe, folder, resume=True, callbacks=disturb())
         except TrainingInterrupted as stopped:
-            status = 128 + stopped.number
+            status = 128 + stopped.signal_number
         except DataError as error:
             status = 1
             (folder / "error.txt").write_text(str(error))
