@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perron.integrations.corpora import TextMapper
-from perron.integrations.corpora.parts import CorpusProgress
-from perron.integrations.corpora.ray_engine import run_on_ray
+from perron.integrations.corpora.ray_engine import CorpusProgress, run_on_ray
 
 MODEL = Path("runs/demo")
 CORPUS, LABELS = Path("runs/corpus"), Path("runs/labels")
@@ -38,9 +37,10 @@ def write_corpus() -> int:
 
 
 def stop_halfway(progress: CorpusProgress) -> None:
-    """Print the progress and simulate Ctrl+C after half of the pieces."""
-    print(f"{progress.pieces} of {progress.all_pieces} pieces, {progress.rows} rows")
-    if progress.pieces >= progress.all_pieces // 2:
+    """Print the progress and simulate Ctrl+C after half of the shards."""
+    done, total = progress.shards_done, progress.total_shards
+    print(f"{done} of {total} shards, {progress.rows} rows")
+    if done >= total // 2:
         raise KeyboardInterrupt
 
 
@@ -51,13 +51,13 @@ def main() -> None:
     rows = write_corpus()
     mapper = TextMapper(MODEL)
     try:
-        run_on_ray(mapper, CORPUS, LABELS, workers=2, watch=stop_halfway)
+        run_on_ray(mapper, CORPUS, LABELS, workers=2, on_progress=stop_halfway)
     except KeyboardInterrupt:
         print("stopped")
-    outcome = run_on_ray(mapper, CORPUS, LABELS, workers=2)
+    result = run_on_ray(mapper, CORPUS, LABELS, workers=2)
     print(
-        f"{outcome.rows} rows; the second run computed {outcome.computed} of "
-        f"{outcome.pieces} pieces"
+        f"{result.rows} rows; the second run computed {result.computed_shards} of "
+        f"{result.shards} shards"
     )
     table = pq.read_table(LABELS)
     print("every row once, in order:", table["id"].to_pylist() == list(range(rows)))

@@ -44,7 +44,7 @@ def main() -> None:
 
     @pandas_udf(mapper.spark_type)
     def predict(batches: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
-        yield from mapper.series(batches)
+        yield from mapper.map_series(batches)
 
     rows = [(number, SENTENCES[number % 4]) for number in range(400)]
     texts = spark.createDataFrame(rows, "id long, text string").repartition(4)

@@ -1,4 +1,4 @@
-"""The command is killed as a whole, with all its processes, and run again."""
+"""Resuming a command after its whole process group was killed."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def corpus(tmp_path_factory):
 
 def start(model, corpus, out):
     command = [sys.executable, "-m", "perron", "predict", model, "--engine=ray"]
-    command += ["--file", corpus, "--out", out, "--workers=2", "--piece-rows=600"]
+    command += ["--file", corpus, "--out", out, "--workers=2", "--shard-rows=600"]
     pipe = subprocess.PIPE
     return subprocess.Popen(
         command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
@@ -43,33 +43,32 @@ def wait_for_parts(out, process, count=3):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_was_ended_goes_on_with_the_rest(
-    number, model, corpus, tmp_path
-):
+def test_a_killed_command_resumes(number, model, corpus, tmp_path):
     out = tmp_path / "out"
     first = start(model, corpus, out)
     wait_for_parts(out, first)
-    if number == signal.SIGTERM:  # as a scheduler sends it: not to Ray's processes
+    if number == signal.SIGTERM:  # a scheduler does not send it to Ray's processes
         first.terminate()
     else:
         os.killpg(first.pid, number)
-    said, told = first.communicate()
+    stdout, stderr = first.communicate()
     if number == signal.SIGKILL:
         assert first.returncode == -signal.SIGKILL
     else:
         assert first.returncode == 130
-        assert "same command" in told
-        assert "Traceback" not in told
-    assert said == ""
+        assert "same command" in stderr
+        assert "Traceback" not in stderr
+    assert stdout == ""
     before = {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
     assert 3 <= len(before) < 21
     second = start(model, corpus, out)
-    said, told = second.communicate()
-    assert second.returncode == 0, told
-    assert said == ""
-    assert_mentions(told, "12,000 rows", "21 parts")
-    there = re.search(r"\d+", told.split(str(out))[-1])  # the parts found at the start
-    assert len(before) <= int(there.group()) <= 21
+    stdout, stderr = second.communicate()
+    assert second.returncode == 0, stderr
+    assert stdout == ""
+    assert_mentions(stderr, "12,000 rows", "21 parts")
+    # The number of parts that existed at the start.
+    resumed = re.search(r"\d+", stderr.split(str(out))[-1])
+    assert len(before) <= int(resumed.group()) <= 21
     after = {path: path.stat().st_mtime_ns for path in before}
     assert after == before
     check_result(out, model, ROWS)

@@ -1,4 +1,4 @@
-"""The callable for batches: what goes in, what comes out, and that it travels."""
+"""`TextMapper`: batch types, columns, pickling and caching."""
 
 import pickle
 import subprocess
@@ -47,26 +47,24 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_of_any_kind_gets_labels_and_probabilities(kind, folder):
+def test_a_batch_of_any_type_gets_labels_and_probabilities(kind, folder):
     batch = KINDS[kind]({"id": IDS, "text": TEXTS})
     got = TextMapper(folder)(batch)
     assert type(got) is type(batch)
     pipeline = perron.load(folder)
     assert list(map(str, got["label"])) == pipeline.predict(TEXTS)
-    shares = got["probabilities"]
-    shares = (
-        shares.to_pylist()
-        if isinstance(batch, pa.Table | pa.RecordBatch)
-        else (list(shares))
-    )
-    assert list(shares[0]) == list(pipeline.labels)
+    column = got["probabilities"]
+    is_arrow = isinstance(batch, pa.Table | pa.RecordBatch)
+    probabilities = column.to_pylist() if is_arrow else list(column)
+    assert list(probabilities[0]) == list(pipeline.labels)
     want = pipeline.predict_proba(TEXTS)
-    np.testing.assert_allclose([list(row.values()) for row in shares], want, rtol=1e-6)
+    rows = [list(row.values()) for row in probabilities]
+    np.testing.assert_allclose(rows, want, rtol=1e-6)
     assert [int(str(number)) for number in got["id"]] == IDS
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_of_any_kind_gets_vectors(kind, folder):
+def test_a_batch_of_any_type_gets_vectors(kind, folder):
     got = TextMapper(folder, "encode")(KINDS[kind]({"text": TEXTS}))
     vectors = got["vector"]
     vectors = vectors.to_pylist() if hasattr(vectors, "to_pylist") else list(vectors)
@@ -76,7 +74,7 @@ def test_a_batch_of_any_kind_gets_vectors(kind, folder):
 
 @pytest.mark.parametrize("task", ["predict", "encode"])
 @pytest.mark.parametrize("kind", ["lists", "pandas", "arrow"])
-def test_a_batch_without_rows_gets_the_columns_too(kind, task, folder):
+def test_an_empty_batch_also_gets_the_new_columns(kind, task, folder):
     mapper = TextMapper(folder, task)
     empty = {"text": pa.array([], pa.string())} if kind == "arrow" else {"text": []}
     got = mapper(KINDS[kind](empty))
@@ -95,26 +93,26 @@ def test_pairs_are_read_from_two_columns(pair_folder):
     assert "vector" in TextMapper(pair_folder, "encode")({"text": TEXTS})
 
 
-def test_second_texts_are_refused_where_nobody_reads_them(folder, pair_folder):
+def test_a_pair_column_is_refused_unless_the_task_takes_pairs(folder, pair_folder):
     with pytest.raises(SettingsError, match=mentions("text_pair", "'b'", "model")):
         TextMapper(folder, text_pair="b")
     with pytest.raises(SettingsError, match=mentions("text_pair", "'b'", "encode")):
         TextMapper(pair_folder, "encode", text_pair="b")
 
 
-def test_a_column_that_is_missing_is_named(folder):
+def test_a_missing_column_is_named(folder):
     with pytest.raises(ValueError, match=mentions("'text'", "id", "review")):
         TextMapper(folder)({"id": [1], "review": ["fine"]})
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), 3])
-def test_what_is_no_text_is_named_by_its_column_and_row(missing, folder):
+def test_a_value_that_is_not_a_string_is_named_by_column_and_row(missing, folder):
     frame = pd.DataFrame({"text": pd.Series(["fine", missing], dtype=object)})
     with pytest.raises(ValueError, match=mentions("'text'", "row 1", repr(missing))):
         TextMapper(folder)(frame)
 
 
-def test_a_column_is_never_written_over(folder):
+def test_an_existing_column_is_never_overwritten(folder):
     batch = {"text": ["fine"], "label": [1]}
     with pytest.raises(ValueError, match=mentions("'label'", "--prefix")):
         TextMapper(folder)(batch)
@@ -123,31 +121,28 @@ def test_a_column_is_never_written_over(folder):
     assert got["label"] == [1]
 
 
-def test_tokenized_texts_are_parted_by_blanks_alone(folder):
-    texts = ["good. film"]
-    whole = TextMapper(folder, "encode")({"text": texts})["vector"][0]
-    parted = TextMapper(folder, "encode", pretokenized=True)({"text": texts})["vector"][
-        0
-    ]
-    assert not np.allclose(whole, parted)
-    np.testing.assert_allclose(
-        whole, TextMapper(folder, "encode")({"text": ["good . film"]})["vector"][0]
-    )
+def test_pretokenized_texts_are_split_only_on_whitespace(folder):
+    def encode(text, **options):
+        return TextMapper(folder, "encode", **options)({"text": [text]})["vector"][0]
+
+    raw = encode("good. film")
+    assert not np.allclose(raw, encode("good. film", pretokenized=True))
+    np.testing.assert_allclose(raw, encode("good . film"))
 
 
-def test_another_process_loads_the_model_when_the_first_batch_comes(folder, tmp_path):
+def test_another_process_loads_the_model_once_at_its_first_batch(folder, tmp_path):
     mapper = TextMapper(folder)
     want = mapper({"text": TEXTS})["label"]
     sent = pickle.dumps(mapper)
-    assert len(sent) < 1000  # settings alone, though the model is loaded by now
+    assert len(sent) < 1000  # only settings, although the model is loaded
     (tmp_path / "sent").write_bytes(sent)
     code = (
         "import pickle, sys; from pathlib import Path\n"
-        "from perron.integrations.corpora.mapper import loaded\n"
+        "from perron.integrations.corpora.mapper import load_once\n"
         "mapper = pickle.loads(Path(sys.argv[1]).read_bytes())\n"
-        "assert loaded.cache_info().currsize == 0\n"
+        "assert load_once.cache_info().currsize == 0\n"
         "for _ in range(3): got = mapper({'text': sys.argv[2:]})\n"
-        "assert loaded.cache_info().misses == 1\n"
+        "assert load_once.cache_info().misses == 1\n"
         "print(*got['label'], sep='|')"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "sent"), *TEXTS]
@@ -156,19 +151,19 @@ def test_another_process_loads_the_model_when_the_first_batch_comes(folder, tmp_
     assert run.stdout.strip().split("|") == want
 
 
-def test_threads_are_left_alone_unless_asked_for(folder, four_threads):
+def test_the_number_of_threads_changes_only_if_it_is_set(folder, four_threads):
     TextMapper(folder)({"text": ["fine"]})
     assert torch.get_num_threads() == 4
     TextMapper(folder, threads=1)({"text": ["fine"]})
     assert torch.get_num_threads() == 1
 
 
-def test_a_folder_without_a_model_is_refused_at_once(tmp_path):
+def test_a_folder_without_a_model_is_refused_immediately(tmp_path):
     with pytest.raises(DataError, match=mentions(tmp_path / "nothing")):
         TextMapper(tmp_path / "nothing")
 
 
-def test_a_model_that_was_changed_in_between_is_refused(tmp_path):
+def test_a_model_that_changed_in_the_meantime_is_refused(tmp_path):
     folder = tmp_path / "model"
     small_pipeline("text").save_pretrained(folder)
     mapper = TextMapper(folder)
@@ -179,7 +174,7 @@ def test_a_model_that_was_changed_in_between_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("processes", [None, 2])
-def test_datasets_map_takes_it(processes, folder):
+def test_it_works_in_datasets_map(processes, folder):
     dataset = Dataset.from_dict({"id": IDS, "text": TEXTS})
     mapper = TextMapper(folder, threads=1)
     got = dataset.map(mapper, batched=True, batch_size=3, num_proc=processes)
@@ -190,7 +185,7 @@ def test_datasets_map_takes_it(processes, folder):
     np.testing.assert_allclose(vectors["vector"][:], want, rtol=1e-6)
 
 
-def test_the_same_settings_find_what_datasets_has_cached(folder, tmp_path):
+def test_the_same_settings_hit_the_cache_of_datasets(folder, tmp_path):
     Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "saved")
     dataset = Dataset.load_from_disk(tmp_path / "saved")
     first = dataset.map(TextMapper(folder), batched=True)
@@ -203,7 +198,7 @@ def test_the_same_settings_find_what_datasets_has_cached(folder, tmp_path):
     assert other.cache_files != first.cache_files
 
 
-def test_another_model_in_the_same_folder_is_another_callable(tmp_path):
+def test_a_different_model_in_the_same_folder_changes_the_hash(tmp_path):
     folder = tmp_path / "model"
     small_pipeline("text").save_pretrained(folder)
     before = Hasher.hash(TextMapper(folder))
@@ -212,13 +207,13 @@ def test_another_model_in_the_same_folder_is_another_callable(tmp_path):
     assert Hasher.hash(TextMapper(folder)) != before
 
 
-def test_a_series_becomes_a_frame_for_spark(folder, pair_folder):
+def test_map_series_turns_each_series_into_a_frame(folder, pair_folder):
     mapper = TextMapper(folder)
-    frames = list(mapper.series([pd.Series(TEXTS[:3]), pd.Series(TEXTS[3:])]))
+    frames = list(mapper.map_series([pd.Series(TEXTS[:3]), pd.Series(TEXTS[3:])]))
     assert [len(frame) for frame in frames] == [3, len(TEXTS) - 3]
     got = pd.concat(frames)["label"].tolist()
     assert got == perron.load(folder).predict(TEXTS)
-    both = TextMapper(pair_folder).series([(pd.Series(TEXTS), pd.Series(OTHERS))])
+    both = TextMapper(pair_folder).map_series([(pd.Series(TEXTS), pd.Series(OTHERS))])
     want = perron.load(pair_folder).predict(TEXTS, OTHERS)
     assert next(both)["label"].tolist() == want
     assert TextMapper(folder, "encode").spark_type == "`vector` array<float>"

@@ -1,6 +1,6 @@
-"""The engine on Ray: killed, stopped, resumed, and every row once all the same.
+"""The Ray engine: every row exactly once, even if workers or the run are killed.
 
-Ray is started once for all tests of this file: that takes seconds.
+Ray is started once for all tests in this file, because that takes seconds.
 """
 
 import os
@@ -27,7 +27,7 @@ from perron.integrations.corpora.ray_engine import (  # noqa: E402
     run_on_ray,
 )
 
-# Ray Data warns of settings of its own that nobody here has set.
+# Ray Data warns about its own settings, which are not set here.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 ROWS = 9000
 
@@ -51,32 +51,32 @@ def corpus(tmp_path_factory):
 
 
 class Killer(threading.Thread):
-    """Kills a worker while it is writing a part."""
+    """A thread that kills a worker while it is writing a part."""
 
     def __init__(self, out):
         super().__init__()
-        self.out, self.left = out, None
-        self.over = threading.Event()
+        self.out, self.leftover = out, None
+        self.stopped = threading.Event()
 
     def run(self):
-        while self.left is None and not self.over.is_set():
+        while self.leftover is None and not self.stopped.is_set():
             time.sleep(0.01)
             for path in self.out.glob(".part-*.part"):
                 os.kill(int(path.name.split(".")[3]), signal.SIGKILL)
                 time.sleep(0.1)
-                self.left = path.name if path.exists() else None
+                self.leftover = path.name if path.exists() else None
                 break
 
 
 def command(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["perron", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_:
         run_command()
-    told = capsys.readouterr()
-    return ended.value.code or 0, told.out, told.err
+    printed = capsys.readouterr()
+    return exit_.value.code or 0, printed.out, printed.err
 
 
-def test_a_killed_worker_loses_and_doubles_no_row(
+def test_killing_a_worker_neither_loses_nor_duplicates_rows(
     corpus, model, tmp_path, monkeypatch, capsys
 ):
     out = tmp_path / "out"
@@ -84,49 +84,49 @@ def test_a_killed_worker_loses_and_doubles_no_row(
     killer.start()
     predict = ["predict", model, "--engine=ray", "--file", corpus, "--out", out]
     try:
-        options = ["--workers=2", "--piece-rows=1000"]
-        status, said, told = command(monkeypatch, capsys, *predict, *options)
+        options = ["--workers=2", "--shard-rows=1000"]
+        status, stdout, stderr = command(monkeypatch, capsys, *predict, *options)
     finally:
-        killer.over.set()
+        killer.stopped.set()
         killer.join()
-    assert (status, said) == (0, ""), told
-    assert_mentions(told, "9,000 rows", "9 parts", out)
-    assert killer.left is not None  # a file of the dead worker, half written
+    assert (status, stdout) == (0, ""), stderr
+    assert_mentions(stderr, "9,000 rows", "9 parts", out)
+    assert killer.leftover is not None  # incomplete file of the dead worker
     check_result(out, model, ROWS)
     assert not list(out.glob(".*.part"))
 
 
-class Enough(Exception):
+class StopEarly(Exception):
     pass
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_rest(corpus, model, tmp_path):
+def test_a_stopped_run_resumes(corpus, model, tmp_path):
     out, mapper = tmp_path / "out", TextMapper(model)
 
     def stop(progress):
-        if progress.pieces == 3:
-            raise Enough
+        if progress.shards_done == 3:
+            raise StopEarly
 
-    with pytest.raises(Enough):
-        run_on_ray(mapper, corpus, out, workers=1, piece_rows=1000, watch=stop)
+    with pytest.raises(StopEarly):
+        run_on_ray(mapper, corpus, out, workers=1, shard_rows=1000, on_progress=stop)
     assert not (out / "_SUCCESS").exists()
     before = {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
     assert 3 <= len(before) < 9
-    told = []
-    outcome = run_on_ray(
-        mapper, corpus, out, workers=1, piece_rows=1000, watch=told.append
+    reports = []
+    result = run_on_ray(
+        mapper, corpus, out, workers=1, shard_rows=1000, on_progress=reports.append
     )
-    assert outcome.rows == ROWS
-    assert outcome.computed == len(told) <= 6
+    assert result.rows == ROWS
+    assert result.computed_shards == len(reports) <= 6
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert told[-1].pieces == told[-1].all_pieces == 9
+    assert reports[-1].shards_done == reports[-1].total_shards == 9
     check_result(out, model, ROWS)
-    third = run_on_ray(mapper, corpus, out, workers=1, piece_rows=1000)
-    assert (third.rows, third.computed) == (ROWS, 0)
+    third = run_on_ray(mapper, corpus, out, workers=1, shard_rows=1000)
+    assert (third.rows, third.computed_shards) == (ROWS, 0)
 
 
 @pytest.mark.slow
-def test_an_error_of_a_worker_names_file_and_row(model, tmp_path):
+def test_an_error_in_a_worker_names_the_file_and_the_row(model, tmp_path):
     write_corpus(tmp_path / "corpus", {"a.parquet": 1500})
     path = tmp_path / "corpus/a.parquet"
     table = pq.read_table(path).to_pylist()
@@ -138,8 +138,8 @@ def test_an_error_of_a_worker_names_file_and_row(model, tmp_path):
     with pytest.raises(SettingsError, match=mentions("skip_invalid", False, True)):
         run_on_ray(*run, workers=1, skip_invalid=True)
     out = tmp_path / "second"
-    outcome = run_on_ray(*run[:2], out, workers=1, skip_invalid=True)
-    assert (outcome.rows, outcome.left_out) == (1499, 1)
+    result = run_on_ray(*run[:2], out, workers=1, skip_invalid=True)
+    assert (result.rows, result.skipped_rows) == (1499, 1)
     check_result(out, model, 1500, missing=(1200,))
 
 
@@ -147,21 +147,21 @@ def test_an_error_of_a_worker_names_file_and_row(model, tmp_path):
 def test_the_command_encodes_a_corpus(corpus, model, tmp_path, monkeypatch, capsys):
     out = tmp_path / "vectors"
     encode = ["encode", model, "--engine=ray", "--file", corpus, "--out", out]
-    encode += ["--workers=1", "--piece-rows=4000", "--prefix=my_"]
-    status, said, told = command(monkeypatch, capsys, *encode)
-    assert (status, said) == (0, ""), told
-    assert_mentions(told, "9,000 rows", "3 parts", out)
+    encode += ["--workers=1", "--shard-rows=4000", "--prefix=my_"]
+    status, stdout, stderr = command(monkeypatch, capsys, *encode)
+    assert (status, stdout) == (0, ""), stderr
+    assert_mentions(stderr, "9,000 rows", "3 parts", out)
     table = pq.read_table(out)
     assert table["id"].to_pylist() == list(range(ROWS))
     want = perron.load(model).encode(table["text"].to_pylist())
     got = np.stack(table["my_vector"].to_numpy())
     np.testing.assert_allclose(got, want, atol=1e-5)
-    told = command(monkeypatch, capsys, *encode)[2]
-    assert_mentions(told.split(str(out))[-1], 3)  # the parts that were there already
+    stderr = command(monkeypatch, capsys, *encode)[2]
+    assert_mentions(stderr.split(str(out))[-1], 3)  # parts that already existed
 
 
 @pytest.mark.slow
-def test_ray_data_takes_the_mapper_itself(corpus, model):
+def test_the_mapper_works_in_map_batches_of_ray_data(corpus, model):
     dataset = ray.data.read_parquet(str(corpus / "a.parquet")).limit(100)
     rows = dataset.map_batches(TextMapper(model), batch_size=32).take_all()
     texts = [row["text"] for row in rows]

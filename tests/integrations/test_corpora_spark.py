@@ -1,4 +1,4 @@
-"""The mapper in Spark's iterator `pandas_udf`, on the machine's own Java."""
+"""`TextMapper` in an iterator `pandas_udf` of Spark, with the local Java."""
 
 import os
 import shutil
@@ -14,9 +14,9 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(
         shutil.which("java") is None and "JAVA_HOME" not in os.environ,
-        reason="Spark needs Java, and there is none",
+        reason="Spark needs Java",
     ),
-    # pyspark says of every pandas since 3 that it is new to it.
+    # pyspark warns that it was not tested with pandas 3 and later.
     pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # its sockets
 ]
@@ -44,27 +44,27 @@ def spark():
     session.stop()
 
 
-def column(mapper):
-    """Return a user-defined function; Spark reads the types of its signature."""
+def make_udf(mapper):
+    """Return a user-defined function. Spark reads its type annotations."""
     from collections.abc import Iterator
 
     import pandas as pd
     from pyspark.sql.functions import pandas_udf
 
-    def computed(batches: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
-        yield from mapper.series(batches)
+    def compute(batches: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
+        yield from mapper.map_series(batches)
 
-    return pandas_udf(mapper.spark_type)(computed)
+    return pandas_udf(mapper.spark_type)(compute)
 
 
-def test_a_column_gets_labels_and_probabilities(spark, model):
+def test_a_column_is_labeled(spark, model):
     from perron.integrations.corpora import TextMapper
 
     texts = [TEXTS[number % len(TEXTS)] for number in range(ROWS)]
     frame = spark.createDataFrame(list(enumerate(texts)), "id long, text string")
-    computed = column(TextMapper(model, threads=1))("text").alias("found")
-    found = frame.repartition(5).select("id", computed).select("id", "found.*")
-    rows = sorted(found.collect())
+    column = make_udf(TextMapper(model, threads=1))("text").alias("result")
+    table = frame.repartition(5).select("id", column).select("id", "result.*")
+    rows = sorted(table.collect())
     assert [row["id"] for row in rows] == list(range(ROWS))
     pipeline = perron.load(model)
     assert [row["label"] for row in rows] == pipeline.predict(texts)
@@ -74,11 +74,11 @@ def test_a_column_gets_labels_and_probabilities(spark, model):
     assert list(rows[0]["probabilities"].asDict()) == list(pipeline.labels)
 
 
-def test_a_column_gets_vectors(spark, model):
+def test_a_column_is_encoded(spark, model):
     from perron.integrations.corpora import TextMapper
 
     frame = spark.createDataFrame(list(enumerate(TEXTS)), "id long, text string")
-    computed = column(TextMapper(model, "encode", threads=1))("text").alias("found")
-    rows = sorted(frame.select("id", computed).select("id", "found.*").collect())
+    column = make_udf(TextMapper(model, "encode", threads=1))("text").alias("result")
+    rows = sorted(frame.select("id", column).select("id", "result.*").collect())
     got = [row["vector"] for row in rows]
     assert got == pytest.approx(perron.load(model).encode(TEXTS), abs=1e-5)

@@ -1,1 +1,1 @@
-"""Perron inside other libraries; each module needs the extra that it names."""
+"""Integrations with other libraries. Each module names the extra it needs."""

@@ -1,4 +1,4 @@
-"""Corpora larger than a machine: one callable for Ray, `datasets.map` and Spark."""
+"""Corpora larger than one machine: one callable for Ray, `datasets.map` and Spark."""
 
 from perron.integrations.corpora.mapper import TextMapper
 

@@ -1,4 +1,7 @@
-"""Corpora of Parquet files in pieces, and the folder with a part for each piece."""
+"""Shards of a corpus of Parquet files, and the output folder with one part per shard.
+
+A shard is a range of rows of an input file. A part is the output file of a shard.
+"""
 
 import json
 import os
@@ -15,61 +18,22 @@ from perron.files import atomic_write
 from perron.integrations.corpora.mapper import TextMapper
 from perron.text.formats import Columns
 
-
-@dataclass(frozen=True)
-class CorpusProgress:
-    """How far a run is.
-
-    Attributes:
-        pieces: that have their part.
-        all_pieces: of the corpus.
-        rows: computed in this run.
-        all_rows: of the corpus.
-        process: host and process number of the worker that was the last to finish.
-    """
-
-    pieces: int
-    all_pieces: int
-    rows: int
-    all_rows: int
-    process: str = ""
+MAX_SHARD_ROWS = 50_000  # default maximum; at most half a minute of work
+_MIN_SHARD_ROWS = 1000
+_TARGET_SHARDS = 64  # for a medium-sized corpus, to balance the load of the workers
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a run came to.
+class Shard:
+    """A range of rows of a file.
 
     Attributes:
-        rows: of all parts.
-        left_out: rows that could not be used.
-        pieces: parts in the folder.
-        computed: those of them that this run computed.
-        processes: that computed them; more than workers, if some died.
-    """
-
-    rows: int
-    left_out: int
-    pieces: int
-    computed: int
-    processes: int
-
-
-PIECE_ROWS = 50_000  # at most, unless someone says so; half a minute of work or less
-_FEWEST_ROWS = 1000
-_PIECES = 64  # of a corpus of middling size, so that several workers share it evenly
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Some rows of a file, one after the other.
-
-    Attributes:
-        number: place among all pieces, in the order of the corpus.
-        file: path of the file, relative to the corpus.
-        start: its first row, from 0.
-        rows: how many.
-        bytes: size of the whole file when the work began.
-        modified: when the file had been changed, in nanoseconds.
+        number: Index among all shards, in the order of the corpus.
+        file: Path of the file, relative to the corpus.
+        start: Index of the first row, from 0.
+        rows: Number of rows.
+        bytes: Size of the file when the job was started.
+        modified: Modification time of the file at that time, in nanoseconds.
     """
 
     number: int
@@ -82,7 +46,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file as it was when the work began."""
+    """A file of the corpus, as it was when the job was started.
+
+    Attributes:
+        name: Path relative to the corpus.
+        rows: Number of rows.
+        bytes: Size.
+        modified: Modification time, in nanoseconds.
+    """
 
     name: str
     rows: int
@@ -92,13 +63,13 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files of one schema, in the order of their names.
+    """Files with the same schema, sorted by path.
 
     Attributes:
-        root: folder that their names are relative to.
-        files: at least one; some may have no rows.
-        schema: of all of them.
-        is_folder: whether all that is in the root belongs to the corpus.
+        root: Folder that the paths are relative to.
+        files: At least one file. Files may be empty.
+        schema: Schema of every file.
+        is_folder: Whether the corpus is the whole root folder and not a single file.
     """
 
     root: Path
@@ -108,60 +79,63 @@ class Corpus:
 
     @property
     def rows(self) -> int:
-        """The rows of all files."""
+        """Number of rows in all files."""
         return sum(file.rows for file in self.files)
 
-    def usual_piece_rows(self) -> int:
-        """Return a size of pieces that depends on the number of rows alone."""
-        return min(PIECE_ROWS, max(_FEWEST_ROWS, -(-self.rows // _PIECES)))
+    def default_shard_rows(self) -> int:
+        """Return a shard size that depends only on the number of rows."""
+        return min(
+            MAX_SHARD_ROWS, max(_MIN_SHARD_ROWS, -(-self.rows // _TARGET_SHARDS))
+        )
 
-    def pieces(self, piece_rows: int) -> list[Piece]:
-        """Return all pieces; one without rows if that is all there is."""
-        found: list[Piece] = []
+    def shards(self, shard_rows: int) -> list[Shard]:
+        """Split the corpus into shards; an empty corpus has one empty shard."""
+        shards: list[Shard] = []
         for file in self.files:
-            for start in range(0, file.rows, piece_rows):
-                rows = min(piece_rows, file.rows - start)
-                found.append(_piece(len(found), file, start, rows))
-        return found or [_piece(0, self.files[0], 0, 0)]
+            for start in range(0, file.rows, shard_rows):
+                rows = min(shard_rows, file.rows - start)
+                shards.append(_make_shard(len(shards), file, start, rows))
+        return shards or [_make_shard(0, self.files[0], 0, 0)]
 
 
-def _piece(number: int, file: InputFile, start: int, rows: int) -> Piece:
-    return Piece(number, file.name, start, rows, file.bytes, file.modified)
+def _make_shard(number: int, file: InputFile, start: int, rows: int) -> Shard:
+    return Shard(number, file.name, start, rows, file.bytes, file.modified)
 
 
 def find_corpus(path: Path, columns: Columns) -> Corpus:
-    """Look at a Parquet file, or at all those in a folder and in the folders in it.
+    """Find a Parquet file, or all Parquet files in a folder and its subfolders.
 
-    Names that begin with a dot or an underscore are passed over, as other readers of
-    Parquet do. Only footers are read.
+    Names that start with a dot or an underscore are ignored, as in other readers of
+    Parquet datasets. Only the footers are read.
 
     Raises:
-        DataError: there is none, one cannot be read, a column is missing or is no
-            text, or two have other columns.
+        DataError: There is no file, a file cannot be read, a column is missing or does
+            not contain text, or the schemas differ.
     """
-    root, paths = _paths(path)
+    root, paths = _find_files(path)
     schema, first = None, paths[0]
     files = []
-    for found in paths:
-        state = state_of(found)
-        rows, its_schema = _footer(found)
+    for file in paths:
+        state = file_state(file)
+        rows, file_schema = _read_footer(file)
         if schema is None:
-            columns.check(its_schema.names, found)
+            columns.check(file_schema.names, file)
             for name in columns.names:
-                _check_text(its_schema.field(name), found)
-            schema = its_schema
-        elif not its_schema.equals(schema):
+                _check_text_type(file_schema.field(name), file)
+            schema = file_schema
+        elif not file_schema.equals(schema):
             raise DataError(
-                f"has other columns than {first}: {_difference(its_schema, schema)}",
-                found,
+                f"must have the same columns as {first}: "
+                f"{_schema_difference(file_schema, schema)}.",
+                file,
             )
-        files.append(InputFile(found.relative_to(root).as_posix(), rows, *state))
+        files.append(InputFile(file.relative_to(root).as_posix(), rows, *state))
     assert schema is not None
     return Corpus(root, tuple(files), schema, path.is_dir())
 
 
-def state_of(path: Path) -> tuple[int, int]:
-    """Return a file's size and when it was changed."""
+def file_state(path: Path) -> tuple[int, int]:
+    """Return the size and the modification time of a file."""
     try:
         state = os.stat(path)
     except OSError as error:
@@ -169,85 +143,92 @@ def state_of(path: Path) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def _paths(path: Path) -> tuple[Path, list[Path]]:
+def _find_files(path: Path) -> tuple[Path, list[Path]]:
     path = path.absolute()
     if path.is_file():
         return path.parent, [path]
     if not path.is_dir():
-        raise DataError("there is no such file or folder", path)
-    found = [
+        raise DataError("file or folder not found.", path)
+    files = [
         file
         for file in sorted(path.rglob("*.parquet"))
         if file.is_file()
         and not any(p[0] in "._" for p in file.relative_to(path).parts)
     ]
-    if not found:
-        raise DataError("there is no *.parquet file in it", path)
-    return path, found
+    if not files:
+        raise DataError("contains no *.parquet files.", path)
+    return path, files
 
 
-def _footer(path: Path) -> tuple[int, Any]:
+def _read_footer(path: Path) -> tuple[int, Any]:
     try:
         with pq.ParquetFile(path) as file:
-            # Notes of whoever wrote the file, pandas for instance, are about its
-            # columns, and ours are others.
+            # Schema metadata, such as that of pandas, describes the input columns and
+            # would be wrong for the output.
             return file.metadata.num_rows, file.schema_arrow.remove_metadata()
     except (pa.ArrowException, OSError) as error:
+        raise DataError(f"is not a valid Parquet file ({error})", path) from error
+
+
+def _check_text_type(field: pa.Field, path: Path) -> None:
+    value_type = field.type
+    if pa.types.is_dictionary(value_type):
+        value_type = value_type.value_type
+    if value_type not in (pa.string(), pa.large_string(), pa.string_view()):
         raise DataError(
-            f"not a Parquet file that can be read ({error})", path
-        ) from error
+            f"column {field.name!r} must contain strings, got {field.type}.", path
+        )
 
 
-def _check_text(field: pa.Field, path: Path) -> None:
-    kind = field.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if kind not in (pa.string(), pa.large_string(), pa.string_view()):
-        raise DataError(f"column {field.name!r} is {field.type}, not text", path)
-
-
-def _difference(schema: pa.Schema, first: pa.Schema) -> str:
-    """Say which column is another, the first of them."""
-    for name in dict.fromkeys([*first.names, *schema.names]):
+def _schema_difference(schema: pa.Schema, expected: pa.Schema) -> str:
+    """Describe the first difference between two schemas."""
+    for name in dict.fromkeys([*expected.names, *schema.names]):
         if name not in schema.names:
-            return f"no {name!r}"
-        if name not in first.names:
-            return f"{name!r}, which is not there"
-        here, there = schema.field(name), first.field(name)
-        if not here.equals(there):
-            return f"{name!r} is {_told(here)}, there {_told(there)}"
-    return "in another order"
+            return f"column {name!r} is missing"
+        if name not in expected.names:
+            return f"column {name!r} is extra"
+        actual, wanted = schema.field(name), expected.field(name)
+        if not actual.equals(wanted):
+            return f"column {name!r} is {_describe(actual)}, not {_describe(wanted)}"
+    return "they are in a different order"
 
 
-def _told(field: pa.Field) -> str:
+def _describe(field: pa.Field) -> str:
     return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
-# Readers of Parquet pass over names that begin with an underscore or a dot.
+# Readers of Parquet datasets ignore names that start with an underscore or a dot.
 MANIFEST = "_perron.json"
-END_MARK = "_SUCCESS"
-LEFT_OUT = b"perron.left_out"  # in the footer of a part
+SUCCESS_MARKER = "_SUCCESS"
+SKIPPED_ROWS_KEY = b"perron.skipped_rows"  # in the footer of a part
+_OLD_SKIPPED_ROWS_KEY = b"perron.left_out"  # of manifest format 1
+_FORMAT = "perron-corpus-"
+_OLD_SETTINGS = {  # of manifest format 1
+    "tokenised": "pretokenized",
+    "skip_bad": "skip_invalid",
+    "piece_rows": "shard_rows",
+}
 
 
 class Counts(NamedTuple):
-    """What became of some rows."""
+    """Numbers of rows that were written and skipped."""
 
     rows: int
-    left_out: int
+    skipped_rows: int
 
 
 _PARTS = "part-*.parquet"
 
 
 def part_name(number: int) -> str:
-    """Return the name of a part; in the order of names, rows are as in the corpus."""
+    """Return the file name of a part. Sorted by name, parts are in corpus order."""
     return f"part-{number:07d}.parquet"
 
 
-def manifest_of(
-    corpus: Corpus, mapper: TextMapper, piece_rows: int, skip_invalid: bool
+def build_manifest(
+    corpus: Corpus, mapper: TextMapper, shard_rows: int, skip_invalid: bool
 ) -> dict[str, Any]:
-    """Return what must be the same for a run to go on with another's parts."""
+    """Return everything that must be the same for a job to be resumed."""
     settings = {
         "task": mapper.task,
         "text": mapper.text,
@@ -255,120 +236,128 @@ def manifest_of(
         "batch_size": mapper.batch_size,
         "pretokenized": mapper.pretokenized,
         "prefix": mapper.prefix,
-        "piece_rows": piece_rows,
+        "shard_rows": shard_rows,
         "skip_invalid": skip_invalid,
     }
     return {
-        "format": "perron-corpus-1",
+        "format": f"{_FORMAT}2",
         "model": mapper.fingerprint,
         "settings": settings,
         "files": [asdict(file) for file in corpus.files],
     }
 
 
-def check_place(folder: Path, corpus: Corpus) -> None:
-    """Refuse a folder that is read, or that holds something else; write nothing."""
+def check_output_folder(folder: Path, corpus: Corpus) -> None:
+    """Refuse a folder inside the corpus or with other content. Write nothing."""
     inside = folder.resolve().is_relative_to(corpus.root.resolve())
     if corpus.is_folder and inside:
         raise SettingsError(
-            f"{folder}: is in the folder that is read, {corpus.root}, where its parts "
-            "would be taken for texts; name one outside"
+            f"{folder}: the output folder must not be inside the input folder "
+            f"{corpus.root}, or its parts would be read as input. Use a folder "
+            "outside it."
         )
     if not folder.is_dir() or (folder / MANIFEST).exists():
         return
     for path in sorted(folder.iterdir()):
         if path.name != ".lock":
             raise SettingsError(
-                f"{folder}: holds {path.name!r} and was not made by this command; "
-                "name an empty folder, or a new one"
+                f"{folder}: contains {path.name!r} and was not created by this "
+                "command. Use an empty or a new folder."
             )
 
 
-def claim(folder: Path, manifest: dict[str, Any]) -> None:
-    """Make a folder the place of these parts, or see that it is.
+def open_output(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest of a new job, or check that a job can be resumed.
 
     Raises:
-        SettingsError: it has parts of another run.
+        SettingsError: The folder has parts of a different job.
     """
     path = folder / MANIFEST
-    if not path.exists() or not any(folder.glob(_PARTS)):  # nothing is lost
+    if not path.exists() or not any(folder.glob(_PARTS)):  # no part would be lost
         atomic_write(path, json.dumps(manifest, indent=1).encode())
-    elif (before := _read(path)) != manifest:
+    elif (previous := _read_manifest(path)) != manifest:
         raise SettingsError(
-            f"{folder}: was begun with {_change(before, manifest)}; name another "
-            "folder, or remove this one to begin again"
+            f"{folder}: the job was started with {_change(previous, manifest)}. Use "
+            "another folder, or delete this one to start over."
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise DataError(f"is no JSON: {error}", path) from error
+        raise DataError(f"is not valid JSON: {error}", path) from error
     if not isinstance(content, dict):
-        raise DataError("is no JSON object", path)
+        raise DataError("must contain a JSON object.", path)
+    if content.get("format") == f"{_FORMAT}1":
+        settings = content.get("settings", {}).items()
+        content["settings"] = {_OLD_SETTINGS.get(k, k): v for k, v in settings}
+        content["format"] = f"{_FORMAT}2"
     return content
 
 
-def _change(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Say what is another than it was, the first of all."""
-    if before.get("format") != now["format"]:
-        return "another version of this command"
-    if before.get("model") != now["model"]:
-        return "another model"
-    if changed := differences(before.get("settings", {}), now["settings"]):
-        return f"other settings: {changed[0]}"
-    files = {file["name"]: file for file in before.get("files", [])}
-    for file in now["files"]:
+def _change(previous: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Describe the first difference between two manifests."""
+    if previous.get("format") != manifest["format"]:
+        return "a different version of this command"
+    if previous.get("model") != manifest["model"]:
+        return "a different model"
+    if changes := differences(previous.get("settings", {}), manifest["settings"]):
+        return f"different settings: {changes[0]}"
+    files = {file["name"]: file for file in previous.get("files", [])}
+    for file in manifest["files"]:
         if file["name"] not in files:
-            return f"other texts: {file['name']} was not there"
+            return f"different texts: {file['name']} is new"
         if files.pop(file["name"]) != file:
-            return f"other texts: {file['name']} has been changed since"
-    return f"other texts: {', '.join(sorted(files)[:1])} is gone"
+            return f"different texts: {file['name']} has changed since then"
+    return f"different texts: {', '.join(sorted(files)[:1])} no longer exists"
 
 
-def missing(folder: Path, pieces: Collection[Piece]) -> list[Piece]:
-    """Return the pieces that have no part yet. A part that has its name is whole."""
-    there = {path.name for path in folder.glob(_PARTS)}
-    return [piece for piece in pieces if part_name(piece.number) not in there]
+def missing_shards(folder: Path, shards: Collection[Shard]) -> list[Shard]:
+    """Return the shards without a part. A part that exists is always complete."""
+    names = {path.name for path in folder.glob(_PARTS)}
+    return [shard for shard in shards if part_name(shard.number) not in names]
 
 
-def counts_of(path: Path) -> Counts:
-    """Read from a part's footer how many rows it has, and how many were left out."""
+def read_counts(path: Path) -> Counts:
+    """Read the numbers of written and skipped rows from the footer of a part."""
     try:
         with pq.ParquetFile(path) as file:
-            notes = file.metadata.metadata or {}
-            return Counts(file.metadata.num_rows, int(notes.get(LEFT_OUT, 0)))
+            metadata = file.metadata.metadata or {}
+            old = metadata.get(_OLD_SKIPPED_ROWS_KEY, 0)
+            skipped = int(metadata.get(SKIPPED_ROWS_KEY, old))
+            return Counts(file.metadata.num_rows, skipped)
     except FileNotFoundError as error:
         raise DataError(
-            "is not there, though a worker wrote it: do all machines see this folder?",
+            "does not exist, although a worker wrote it. Check that all machines "
+            "share this folder.",
             path,
         ) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
-            f"cannot be read ({error}); remove it and run the same command again", path
+            f"cannot be read ({error}). Delete it and run the same command again.", path
         ) from error
 
 
-def close_folder(folder: Path, pieces: Collection[Piece]) -> Counts:
-    """Count every row against the corpus, then mark the folder as finished.
+def finish_output(folder: Path, shards: Collection[Shard]) -> Counts:
+    """Check the number of rows of every part, then write the success marker.
 
     Raises:
-        DataError: a part is missing, or has not all rows of its piece.
+        DataError: A part is missing or does not account for all rows of its shard.
     """
-    rows = left_out = 0
-    for piece in pieces:
-        path = folder / part_name(piece.number)
-        found = counts_of(path)
-        if found.rows + found.left_out != piece.rows:
+    rows = skipped_rows = 0
+    for shard in shards:
+        path = folder / part_name(shard.number)
+        counts = read_counts(path)
+        if counts.rows + counts.skipped_rows != shard.rows:
             raise DataError(
-                f"has {found.rows} rows and {found.left_out} were left out, but "
-                f"{piece.file} had {piece.rows}; remove it and run the same command "
-                "again",
+                f"has {counts.rows} rows and {counts.skipped_rows} skipped rows, but "
+                f"the shard of {shard.file} has {shard.rows} rows. Delete it and run "
+                "the same command again.",
                 path,
             )
-        rows += found.rows
-        left_out += found.left_out
-    told = {"rows": rows, "left_out": left_out, "parts": len(pieces)}
-    atomic_write(folder / END_MARK, json.dumps(told).encode())
-    return Counts(rows, left_out)
+        rows += counts.rows
+        skipped_rows += counts.skipped_rows
+    summary = {"rows": rows, "skipped_rows": skipped_rows, "parts": len(shards)}
+    atomic_write(folder / SUCCESS_MARKER, json.dumps(summary).encode())
+    return Counts(rows, skipped_rows)

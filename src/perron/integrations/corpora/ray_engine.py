@@ -38,7 +38,7 @@ from perron.training.state import sigterm_as_interrupt
 
 # Environment variables that Ray reads at startup: no usage reports, no log messages.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-ADDRESS_VARIABLE = "RAY_ADDRESS"
+_ADDRESS_VARIABLE = "RAY_ADDRESS"
 _OBJECT_STORE = 100 * 2**20  # bytes; only descriptions of shards pass through it
 # A socket path has at most 107 characters, and Ray appends its own part.
 _MAX_FOLDER_LENGTH = 40
@@ -108,7 +108,7 @@ def ray_session(workers: int | None, address: str | None) -> Iterator[int]:
         if ray.is_initialized():
             yield workers or _num_cpus()
             return
-        address = address or os.environ.get(ADDRESS_VARIABLE)
+        address = address or os.environ.get(_ADDRESS_VARIABLE)
         session = _connect(address) if address else _start(workers)
         with session, sigterm_as_interrupt():  # Ray's own handler would abort
             yield workers or _num_cpus()
