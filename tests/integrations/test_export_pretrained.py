@@ -1,4 +1,4 @@
-"""A model with a pretrained encoder in other runtimes."""
+"""ONNX export of a model with a pretrained encoder."""
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ def pipeline(tmp_path):
 
 def test_onnxruntime_gives_the_same_probabilities(pipeline, tmp_path):
     export_onnx(pipeline, tmp_path / "out")
-    found = run_folder(tmp_path / "out", TEXTS)["probabilities"]
-    np.testing.assert_allclose(found, pipeline.predict_proba(TEXTS), atol=1e-5)
+    actual = run_folder(tmp_path / "out", TEXTS)["probabilities"]
+    np.testing.assert_allclose(actual, pipeline.predict_proba(TEXTS), atol=1e-5)
     longest = ["film " * 30]
-    found = run_folder(tmp_path / "out", longest)["probabilities"]
-    np.testing.assert_allclose(found, pipeline.predict_proba(longest), atol=1e-5)
+    actual = run_folder(tmp_path / "out", longest)["probabilities"]
+    np.testing.assert_allclose(actual, pipeline.predict_proba(longest), atol=1e-5)

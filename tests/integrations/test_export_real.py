@@ -1,4 +1,4 @@
-"""The exported classifier on the sentences of SST-2's test set."""
+"""An exported classifier on the test sentences of SST-2."""
 
 import os
 from pathlib import Path
@@ -19,14 +19,14 @@ from perron.text.tokenizers import UNKNOWN, WordTokenizer
 @pytest.fixture(scope="module")
 def sentences():
     if "PERRON_DATA" not in os.environ:
-        pytest.skip("PERRON_DATA is not set: it names the folder of the real datasets")
+        pytest.skip("needs PERRON_DATA, the folder of the real datasets")
     path = Path(os.environ["PERRON_DATA"], "sst/lines/stsa.binary.test")
     return [line.partition(" ")[2] for line in path.read_text().splitlines()]
 
 
 def test_real_sentences_get_the_same_probabilities(sentences, tmp_path):
     words = sorted({word for sentence in sentences for word in sentence.split()})
-    tokenizer = WordTokenizer.of_words([UNKNOWN, *words], "lower")
+    tokenizer = WordTokenizer.from_words([UNKNOWN, *words], "lower")
     config = small_config("text", "centrality", "bilstm", vocab_size=len(words) + 1)
     torch.manual_seed(0)
     model = build_model(config.model_copy(update={"max_words": 50}))
@@ -38,10 +38,10 @@ def test_real_sentences_get_the_same_probabilities(sentences, tmp_path):
 
     texts = [*sentences, "", "good"]
     assert len(sentences) == 1821
-    found = [
+    batches = [
         run_folder(tmp_path / "onnx", texts[begin : begin + 256])["probabilities"]
         for begin in range(0, len(texts), 256)
     ]
-    wanted = pipeline.predict_proba(texts)
-    assert wanted.std(0).min() > 0.01
-    np.testing.assert_allclose(np.concatenate(found), wanted, atol=1e-5)
+    expected = pipeline.predict_proba(texts)
+    assert expected.std(0).min() > 0.01
+    np.testing.assert_allclose(np.concatenate(batches), expected, atol=1e-5)

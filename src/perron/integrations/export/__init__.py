@@ -1,4 +1,4 @@
-"""Models for other runtimes: ONNX, and programs of `torch.export`."""
+"""Export to other runtimes: ONNX and `torch.export` (extra ``export``)."""
 
 try:
     import onnx  # noqa: F401
@@ -6,13 +6,14 @@ try:
     import onnxscript  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"perron.integrations.export needs {error.name}: pip install 'perron[export]'",
+        f"perron.integrations.export needs {error.name}. Run: "
+        "pip install 'perron[export]'",
         name=error.name,
     ) from error
 
 from perron.integrations.export.operators import DEFAULT_OPSET, OPSETS
 from perron.integrations.export.write import (
-    Exported,
+    ExportResult,
     check_folder,
     export_onnx,
     export_torch,
@@ -21,7 +22,7 @@ from perron.integrations.export.write import (
 __all__ = [
     "DEFAULT_OPSET",
     "OPSETS",
-    "Exported",
+    "ExportResult",
     "check_folder",
     "export_onnx",
     "export_torch",

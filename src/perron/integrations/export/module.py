@@ -1,4 +1,4 @@
-"""A classifier as other runtimes see it: padded ids and lengths in, numbers out."""
+"""A classifier with the interface for other runtimes: padded ids and lengths."""
 
 from copy import deepcopy
 
@@ -9,8 +9,8 @@ from perron.models import Classifier
 from perron.models.config import Kind
 from perron.pooling import CentralityPool
 
-# The axes of each input, in the order of `ExportModule`'s arguments: B texts, S
-# sentences, N words. Lengths of a document are those of its sentences.
+# Axes of each input, in the order of the arguments of `ExportModule.forward`. The
+# lengths of a document are those of its sentences.
 INPUTS: dict[Kind, dict[str, tuple[str, ...]]] = {
     "text": {"ids": ("batch", "words"), "lengths": ("batch",)},
     "pair": {
@@ -24,7 +24,7 @@ INPUTS: dict[Kind, dict[str, tuple[str, ...]]] = {
         "lengths": ("batch", "sentences"),
     },
 }
-# The outputs that are weights: the aggregator that they are of, and their axes.
+# Outputs that are weights, with their aggregator and axes.
 _WEIGHTS: dict[Kind, dict[str, tuple[str, tuple[str, ...]]]] = {
     "text": {"weights": ("aggregator", ("batch", "words"))},
     "pair": {
@@ -39,15 +39,23 @@ _WEIGHTS: dict[Kind, dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 class ExportModule(nn.Module):
-    """Computes `outputs` from `inputs`, in float32 and without dropout."""
+    """Classifier in float32 and evaluation mode that maps `inputs` to `outputs`.
+
+    Args:
+        model: Classifier to export. It is copied.
+
+    Raises:
+        ValueError: The model uses the iterative solver, which cannot be traced.
+    """
 
     def __init__(self, model: Classifier) -> None:
         super().__init__()
-        for name, part in model.named_modules():
-            if isinstance(part, CentralityPool) and part.solver != "direct":
+        for name, module in model.named_modules():
+            if isinstance(module, CentralityPool) and module.solver != "direct":
                 raise ValueError(
-                    f"{name}: the power method stops when it is done, which a graph "
-                    'cannot; set solver = "direct"'
+                    f"{name}: solver must be 'direct' for export, got "
+                    f"{module.solver}. The number of power iterations depends on the "
+                    "data, so they cannot be traced."
                 )
         self.model = deepcopy(model).to("cpu", torch.float32).eval()
         self.model.requires_grad_(False)
@@ -55,21 +63,21 @@ class ExportModule(nn.Module):
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The names of the inputs, int64, and of their axes."""
+        """Names of the int64 inputs and their axes."""
         return INPUTS[self.kind]
 
     @property
     def outputs(self) -> dict[str, tuple[str, ...]]:
-        """The names of the outputs, float32, and of their axes."""
-        found: dict[str, tuple[str, ...]] = {
+        """Names of the float32 outputs and their axes."""
+        outputs: dict[str, tuple[str, ...]] = {
             "probabilities": ("batch", "labels"),
             "logits": ("batch", "labels"),
             "vector": ("batch", "width"),
         }
         for name, (aggregator, axes) in _WEIGHTS[self.kind].items():
             if getattr(self.model, aggregator).has_weights:
-                found[name] = axes
-        return found
+                outputs[name] = axes
+        return outputs
 
     def forward(
         self,
@@ -78,14 +86,14 @@ class ExportModule(nn.Module):
         pair_ids: Tensor | None = None,
         pair_lengths: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Return the outputs; what the ids behind a text's words are does not matter.
+        """Return the outputs by name. The ids in the padding are ignored.
 
         Args:
-            ids: (B, N), or (B, S, N) of documents.
-            lengths: (B), the number of words of each text; or (B, S), those of each
-                sentence, where a document ends with its last sentence that has words.
-            pair_ids: (B, N') of the second texts, for models of pairs.
-            pair_lengths: (B), likewise.
+            ids: Token ids, (B, N), or (B, S, N) for documents.
+            lengths: Number of tokens of each text, (B), or of each sentence, (B, S). A
+                document ends with its last non-empty sentence.
+            pair_ids: Token ids of the second texts, (B, N'), for pair models.
+            pair_lengths: Number of tokens of each second text, (B).
         """
         mask = _mask(ids, lengths)
         inputs = {"ids": ids, "mask": mask}
@@ -96,9 +104,9 @@ class ExportModule(nn.Module):
             shapes[1] = pair_ids.shape
         logits, vector, pooled = self.model(**inputs)
         weights = [
-            part.weights.reshape(shape)
-            for part, shape in zip(pooled, shapes, strict=False)
-            if part.weights is not None
+            output.weights.reshape(shape)
+            for output, shape in zip(pooled, shapes, strict=False)
+            if output.weights is not None
         ]
         values = (logits.softmax(-1), logits, vector, *weights)
         return dict(zip(self.outputs, values, strict=True))
@@ -109,17 +117,18 @@ def _mask(ids: Tensor, lengths: Tensor) -> Tensor:
 
 
 def trace(module: ExportModule) -> torch.export.ExportedProgram:
-    """Return the module as a program of `torch.export`, with Perron's operators."""
-    # Sizes 0 and 1 would be taken for constants.
+    """Trace the module with `torch.export`, keeping Perron's custom operators."""
+    # torch.export would specialize on sizes 0 and 1.
     sizes = {"batch": 2, "words": 3, "pair_words": 4, "sentences": 5}
     config = module.model.config
-    # A pretrained encoder has so many places and no more.
-    most = {} if config.pretrained is None else {"words": config.max_words}
-    most |= {"pair_words": most["words"]} if most else {}
-    dims = {axis: torch.export.Dim(axis, min=1, max=most.get(axis)) for axis in sizes}
+    # A pretrained encoder has a limited number of positions.
+    limits: dict[str, int] = {}
+    if config.pretrained is not None:
+        limits = {"words": config.max_words, "pair_words": config.max_words}
+    dims = {axis: torch.export.Dim(axis, min=1, max=limits.get(axis)) for axis in sizes}
     example, dynamic = {}, {}
     for name, axes in module.inputs.items():
         example[name] = torch.ones([sizes[axis] for axis in axes], dtype=torch.long)
-        dynamic[name] = {place: dims[axis] for place, axis in enumerate(axes)}
+        dynamic[name] = {index: dims[axis] for index, axis in enumerate(axes)}
     with torch.no_grad():
         return torch.export.export(module, (), example, dynamic_shapes=dynamic)

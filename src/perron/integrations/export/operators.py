@@ -1,9 +1,8 @@
-"""Perron's own operators as functions of ONNX, in ONNX's textual form.
+"""ONNX functions for Perron's custom operators, in the ONNX text format.
 
-`torch.export` takes `perron::lstm`, `perron::pair_scores` and `perron::stationary` as
-they are; these are what becomes of them in ONNX, with the same arguments.
-
-`to_onnx` replaces them in a traced classifier.
+`torch.export` keeps `perron::lstm`, `perron::pair_scores` and `perron::stationary` as
+custom operators. The functions in this module have the same arguments, and `to_onnx`
+inserts them into a traced classifier.
 """
 
 import logging
@@ -21,7 +20,7 @@ from perron.integrations.export.module import ExportModule, trace
 
 DOMAIN = "perron"
 
-# torch keeps the gates in the order i, f, g, o, ONNX in i, o, f, g.
+# The order of the gates is i, f, g, o in torch and i, o, f, g in ONNX.
 _LSTM = """
 <domain: "perron", opset_import: ["" : OPSET]>
 lstm <hidden> (x, w, u, b, b_state) => (h)
@@ -48,17 +47,17 @@ lstm <hidden> (x, w, u, b, b_state) => (h)
    u_ordered = Gather (u_gates, order)
    u_shape = Concat <axis = 0> (rows, u_width)
    u_flat = Reshape (u_ordered, u_shape)
-   words = Transpose <perm = [1, 0, 2]> (x)
-   found = LSTM <hidden_size: int = @hidden> (words, w_flat, u_flat, biases)
+   tokens = Transpose <perm = [1, 0, 2]> (x)
+   output = LSTM <hidden_size: int = @hidden> (tokens, w_flat, u_flat, biases)
    second = Constant <value_ints = [1]> ()
-   states = Squeeze (found, second)
+   states = Squeeze (output, second)
    h = Transpose <perm = [1, 0, 2]> (states)
 }
 """
 
-# One target word against all sources at a time: the hidden units of all pairs at once
-# would take more memory than all the rest. Then, as torch has it: the lowest number
-# where the target is no word, zero where the source is none.
+# Scans over the targets, one against all sources: the hidden units of all pairs would
+# take more memory than everything else. Masked as in torch: the lowest float for a
+# padding target, zero for a padding source.
 _PAIR_SCORES = """
 <domain: "perron", opset_import: ["" : OPSET]>
 pair_scores (x, w, mask) => (scores)
@@ -82,25 +81,25 @@ pair_scores (x, w, mask) => (scores)
       one_target = Unsqueeze (target, third)
       total = Add (one_target, b)
       hidden = ACTIVATION (total)
-      weighed = MatMul (hidden, column)
+      product = MatMul (hidden, column)
       minus = Constant <value_ints = [-1]> ()
-      target_scores = Squeeze (weighed, minus)
+      target_scores = Squeeze (product, minus)
    }> (a)
    target_axes = Constant <value_ints = [1, 3]> ()
    targets = Unsqueeze (mask, target_axes)
    source_axes = Constant <value_ints = [1, 2]> ()
    sources = Unsqueeze (mask, source_axes)
    zero = Constant <value = float {0.0}> ()
-   of_sources = Where (sources, all_scores, zero)
+   source_scores = Where (sources, all_scores, zero)
    lowest = Constant <value = float {-3.4028234663852886e38}> ()
-   scores = Where (targets, of_sources, lowest)
+   scores = Where (targets, source_scores, lowest)
 }
 """
 
-# Grassmann, Taksar and Heyman's elimination, as in `perron.solver.gth_torch`, but in
-# double precision throughout, whose range needs no scaling: 2**-222 is what a zero
-# counts as. Words come first in the mask. `eliminate` takes the last word out of the
-# graph; `fill_in` gives it its weight, in the reverse order.
+# GTH elimination (Grassmann, Taksar and Heyman), as in `perron.kernels.gth_torch`, but
+# entirely in double precision, whose range needs no scaling. A zero edge counts as
+# 2**-222. The mask must have all tokens before the padding. `eliminate` removes the
+# last word from the graph; `fill_in` computes the weights in reverse order.
 _STATIONARY = """
 <domain: "perron", opset_import: ["" : OPSET]>
 stationary (edges, mask) => (weights)
@@ -110,8 +109,8 @@ stationary (edges, mask) => (weights)
    third = Constant <value_ints = [2]> ()
    zero = Constant <value = double {0.0}> ()
    one = Constant <value = double {1.0}> ()
-   least = Constant <value = double {1.4836e-67}> ()
-   yes = Constant <value = bool {1}> ()
+   smallest = Constant <value = double {1.4836e-67}> ()
+   true = Constant <value = bool {1}> ()
    begin = Constant <value_int = 0> ()
    unit = Constant <value_int = 1> ()
 
@@ -120,14 +119,14 @@ stationary (edges, mask) => (weights)
    used_targets = Unsqueeze (used, third)
    used_sources = Unsqueeze (used, second)
    pairs = Mul (used_targets, used_sources)
-   given = Cast <to = 11> (edges)
-   positive = Max (given, least)
+   double_edges = Cast <to = 11> (edges)
+   positive = Max (double_edges, smallest)
    rates = Mul (positive, pairs)
    count = Squeeze (words, first)
    steps = Sub (count, unit)
-   places = Range (begin, count, unit)
+   positions = Range (begin, count, unit)
 
-   left, shares = Loop (steps, yes, rates) <body = eliminate
+   left, shares = Loop (steps, true, rates) <body = eliminate
      (int64 step, bool more, double[b, k, k] now)
        => (bool again, double[b, j, j] next, double[b, l, n] row)
    {
@@ -139,41 +138,41 @@ stationary (edges, mask) => (weights)
       among, out = Split <axis = 2> (upper, cut)
       into = Slice (lower, first, k, third)
       leaving = ReduceSum (out, second)
-      nobody = Equal (leaving, zero)
-      divisor = Where (nobody, one, leaving)
+      isolated = Equal (leaving, zero)
+      divisor = Where (isolated, one, leaving)
       share = Div (into, divisor)
       through = Mul (out, share)
       next = Add (among, through)
-      behind = Sub (words, k)
-      before = Constant <value_ints = [0, 0, 0, 0, 0]> ()
-      padding = Concat <axis = 0> (before, behind)
+      after_row = Sub (words, k)
+      before_row = Constant <value_ints = [0, 0, 0, 0, 0]> ()
+      padding = Concat <axis = 0> (before_row, after_row)
       row = Pad (share, padding)
    }>
 
-   is_first = Equal (places, begin)
+   is_first = Equal (positions, begin)
    at_first = Cast <to = 11> (is_first)
    start_row = Mul (used, at_first)
    start = Unsqueeze (start_row, third)
-   found = Loop (steps, yes, start) <body = fill_in
+   unscaled = Loop (steps, true, start) <body = fill_in
      (int64 turn, bool more_words, double[b, n, l] x)
        => (bool once_more, double[b, n, l] filled)
    {
       once_more = Identity (more_words)
       after = Add (turn, unit)
-      which = Sub (steps, after)
-      own_row = Gather <axis = 0> (shares, which)
-      level = MatMul (own_row, x)
-      is_here = Equal (places, after)
-      at_here = Cast <to = 11> (is_here)
-      here = Unsqueeze (at_here, second)
-      placed = Mul (level, here)
-      grown = Add (x, placed)
-      sum = ReduceSum (grown, second)
+      index = Sub (steps, after)
+      share_row = Gather <axis = 0> (shares, index)
+      weight = MatMul (share_row, x)
+      is_current = Equal (positions, after)
+      one_hot_row = Cast <to = 11> (is_current)
+      one_hot = Unsqueeze (one_hot_row, second)
+      new_entry = Mul (weight, one_hot)
+      extended = Add (x, new_entry)
+      sum = ReduceSum (extended, second)
       at_least_one = Max (sum, one)
-      filled = Div (grown, at_least_one)
+      filled = Div (extended, at_least_one)
    }>
 
-   flat = Squeeze (found, third)
+   flat = Squeeze (unscaled, third)
    total = ReduceSum (flat, second)
    empty = Equal (total, zero)
    safe = Where (empty, one, total)
@@ -184,7 +183,7 @@ stationary (edges, mask) => (weights)
 
 
 def functions(opset: int) -> list[onnx.FunctionProto]:
-    """Return the functions, one of the pair scores for each activation."""
+    """Return the ONNX functions; pair scores have one per activation."""
     texts = [_LSTM, _STATIONARY]
     for name, operator in (("tanh", "Tanh"), ("relu", "Relu")):
         text = _PAIR_SCORES.replace("pair_scores (", f"pair_scores_{name} (")
@@ -194,21 +193,21 @@ def functions(opset: int) -> list[onnx.FunctionProto]:
     ]
 
 
-OPSETS = range(18, 24)  # of what `operators` uses, and torch writes
+OPSETS = range(18, 24)  # that have these operators and that torch can export
 DEFAULT_OPSET = 20
 
 
 def check_opset(opset: int) -> None:
-    """Refuse an opset that cannot be written."""
+    """Raise a ValueError for an opset that is not supported."""
     if opset not in OPSETS:
         raise ValueError(
-            f"opset must be from {OPSETS[0]} to {OPSETS[-1]}, but came as {opset}"
+            f"opset must be from {OPSETS[0]} to {OPSETS[-1]}, got {opset}."
         )
 
 
 def to_onnx(module: ExportModule, opset: int = DEFAULT_OPSET) -> ir.Model:
-    """Return the module in ONNX's own operators, with its weights."""
-    with _silence():
+    """Convert a module to an ONNX model that has only standard operators."""
+    with _suppress_warnings():
         program = torch.onnx.export(
             trace(module).run_decompositions(_CALLS),
             input_names=list(module.inputs),
@@ -221,10 +220,10 @@ def to_onnx(module: ExportModule, opset: int = DEFAULT_OPSET) -> ir.Model:
         assert program is not None
         model = program.model
         for function in functions(opset):
-            read = ir.serde.deserialize_function(function)
-            model.functions[read.identifier()] = read
+            definition = ir.serde.deserialize_function(function)
+            model.functions[definition.identifier()] = definition
         model.opset_imports[DOMAIN] = 1
-        # Whatever depends on weights only is computed now, however large.
+        # Fold all constants, however large.
         optimizer.optimize_ir(model, input_size_limit=2**40, output_size_limit=2**40)
     _name_axes(model.graph.inputs, module.inputs)
     _name_axes(model.graph.outputs, module.outputs)
@@ -234,29 +233,29 @@ def to_onnx(module: ExportModule, opset: int = DEFAULT_OPSET) -> ir.Model:
 def _name_axes(values: Sequence[ir.Value], names: Mapping[str, Sequence[str]]) -> None:
     for value in values:
         axes = names[str(value.name)]
-        known = value.shape
-        assert known is not None
+        shape = value.shape
+        assert shape is not None
         value.shape = ir.Shape(
             [
                 size if isinstance(size, int) else axis
-                for size, axis in zip(known, axes, strict=True)
+                for size, axis in zip(shape, axes, strict=True)
             ]
         )
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """Keep torch from telling what is no concern of who exports a model."""
-    chatty = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
-    levels = [logger.level for logger in chatty]
+def _suppress_warnings() -> Iterator[None]:
+    """Hide warnings of torch and onnxscript that do not concern the user."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
     try:
-        for logger in chatty:
+        for logger in loggers:
             logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`isinstance.treespec", FutureWarning)
             yield
     finally:
-        for logger, level in zip(chatty, levels, strict=True):
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 
 
@@ -276,7 +275,7 @@ def _stationary(
     edges: Tensor, mask: Tensor, keep_factors: bool
 ) -> tuple[Tensor, Tensor]:
     weights = _call("stationary", (edges, mask), edges.dtype, mask.shape)
-    return weights, weights  # nobody asks for the factors
+    return weights, weights  # the factors are not used
 
 
 def _call(
@@ -286,7 +285,7 @@ def _call(
     shape: Sequence[int | torch.SymInt],
     attributes: dict[str, Any] | None = None,
 ) -> Tensor:
-    """Stand for a call of one of the functions of ONNX."""
+    """Return a placeholder for a call of one of the ONNX functions."""
     return torch.onnx.ops.symbolic(
         f"{DOMAIN}::{name}", inputs, attributes, dtype=dtype, shape=shape, version=1
     )

@@ -1,4 +1,4 @@
-"""Exported models as folders, written and verified."""
+"""Export folders: writing and verification."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +21,13 @@ from perron.models import Classifier
 from perron.models.config import TOKENIZER
 from perron.pipeline import Pipeline
 
-TOLERANCE = 1e-5  # of a probability or a weight
+TOLERANCE = 1e-5  # for probabilities and weights
 
 Run = Callable[[dict[str, Tensor]], dict[str, np.ndarray]]
 
 
 def onnx_runner(path: Path) -> Run:
-    """Return what runs a file by onnxruntime, on the CPU."""
+    """Return a function that runs an ONNX file with onnxruntime on the CPU."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
@@ -39,40 +39,41 @@ def onnx_runner(path: Path) -> Run:
 
 
 def torch_runner(path: Path) -> Run:
-    """Return what runs a file of `torch.export`."""
+    """Return a function that runs a file of `torch.export`."""
     program = torch.export.load(path).module()
 
     def run(inputs: dict[str, Tensor]) -> dict[str, np.ndarray]:
         with torch.no_grad():
-            found = program(**inputs)
-        return {name: value.numpy() for name, value in found.items()}
+            outputs = program(**inputs)
+        return {name: value.numpy() for name, value in outputs.items()}
 
     return run
 
 
-def largest_difference(module: ExportModule, run: Run) -> float:
-    """Return by how much a probability or weight differs at most; NaN if one is none.
+def max_abs_difference(module: ExportModule, run: Run) -> float:
+    """Return the largest absolute difference of a probability or weight.
 
-    On texts of random words, always the same: with none, with one, and with as many as
-    the model reads.
+    The inputs are texts of random words: empty, of one word, and of the maximum length.
+    They are the same in every call. The result is NaN if any output is NaN.
     """
-    apart = []
+    differences = []
     for inputs in _batches(module):
         with torch.inference_mode():
-            wanted = module(**inputs)
-        found = run(inputs)
-        for name in wanted.keys() - {"logits", "vector"}:
-            apart.append(np.abs(found[name] - wanted[name].numpy()).max())
-    return float(np.max(apart))
+            expected = module(**inputs)
+        actual = run(inputs)
+        for name in expected.keys() - {"logits", "vector"}:
+            difference = np.abs(actual[name] - expected[name].numpy())
+            differences.append(difference.max())
+    return float(np.max(differences))
 
 
 def _batches(module: ExportModule) -> Iterator[dict[str, Tensor]]:
     config = module.model.config
     rng = torch.Generator().manual_seed(0)
-    whole = {"words": config.max_words, "sentences": config.max_sentences}
-    whole["pair_words"] = config.max_words
-    for batch, share in ((1, 0.0), (1, 1.0), (8, 0.5)):
-        sizes = {axis: max(1, int(share * size)) for axis, size in whole.items()}
+    limits = {"words": config.max_words, "sentences": config.max_sentences}
+    limits["pair_words"] = config.max_words
+    for batch, fraction in ((1, 0.0), (1, 1.0), (8, 0.5)):
+        sizes = {axis: max(1, int(fraction * n)) for axis, n in limits.items()}
         sizes["batch"] = batch
         inputs, words = {}, 0
         for name, axes in module.inputs.items():
@@ -91,17 +92,23 @@ DESCRIPTION = "export.json"
 ONNX = "model.onnx"
 PROGRAM = "model.pt2"
 _PACKAGES = ("perron", "torch", "onnx", "onnxscript")
-_LARGEST_FILE = 2_000_000_000  # bytes that ONNX allows in one file, nearly
+_MAX_FILE_SIZE = 2_000_000_000  # bytes; ONNX allows slightly more in one file
 
 
 Save = Callable[[ExportModule, Path], dict[str, Any]]
 
 
-class Exported(NamedTuple):
-    """What was written, and by how much probabilities and weights differ at most."""
+class ExportResult(NamedTuple):
+    """Result of an export.
+
+    Attributes:
+        files: Files that were written.
+        max_abs_difference: Largest difference of a probability or weight between the
+            exported model and the original.
+    """
 
     files: list[Path]
-    difference: float
+    max_abs_difference: float
 
 
 def export_onnx(
@@ -110,25 +117,30 @@ def export_onnx(
     *,
     opset: int = DEFAULT_OPSET,
     replace: bool = False,
-) -> Exported:
-    """Write model.onnx, tokenizer.json and export.json, for any batch and length.
+) -> ExportResult:
+    """Write model.onnx, tokenizer.json and export.json.
 
-    What was written is run by onnxruntime and compared with the model first: a file
-    that differs by more than 1e-5 in a probability or a weight is not left behind.
+    The batch size and the text length are dynamic. The exported model is run with
+    onnxruntime and compared with the original. If a probability or weight differs by
+    more than 1e-5, nothing is written.
 
     Args:
-        source: a trained model; without its words, no tokenizer.json is written.
-        folder: made if it is not there.
-        opset: of ONNX's operators.
-        replace: write into a folder that has something in it.
+        source: Trained model. tokenizer.json is written only for a `Pipeline`.
+        folder: Output folder. It is created if it does not exist.
+        opset: Version of the ONNX operator set.
+        replace: Write into a folder that is not empty, replacing an earlier export.
+
+    Raises:
+        DataError: The model cannot be exported, the exported model differs, or the
+            folder is not empty.
     """
     check_opset(opset)
 
     def save(module: ExportModule, path: Path) -> dict[str, Any]:
         model = to_onnx(module, opset)
         size = sum(value.const_value.nbytes for value in _weights(model))
-        outside = f"{path.name}.data" if size > _LARGEST_FILE else None
-        ir.save(model, path, external_data=outside)
+        external = f"{path.name}.data" if size > _MAX_FILE_SIZE else None
+        ir.save(model, path, external_data=external)
         return {"opset": opset, "ir_version": model.ir_version}
 
     return _write(source, Path(folder), ONNX, save, onnx_runner, replace)
@@ -136,10 +148,11 @@ def export_onnx(
 
 def export_torch(
     source: Pipeline | Classifier, folder: str | Path, *, replace: bool = False
-) -> Exported:
-    """Write model.pt2, a program of `torch.export`; see `export_onnx`.
+) -> ExportResult:
+    """Write model.pt2, an exported program of `torch.export`.
 
-    Who loads it imports `perron.models` first, which has the program's operators.
+    Import `perron.models` before you load it, to register the custom operators. The
+    arguments and the verification are those of `export_onnx`.
     """
 
     def save(module: ExportModule, path: Path) -> dict[str, Any]:
@@ -150,13 +163,13 @@ def export_torch(
 
 
 def check_folder(folder: Path, replace: bool) -> None:
-    """Refuse a folder that has something in it, unless that may be replaced."""
+    """Raise a DataError if the folder is not empty and `replace` is False."""
     if folder.exists() and not folder.is_dir():
-        raise DataError("is no folder", folder)
+        raise DataError("is not a folder.", folder)
     if folder.is_dir() and any(folder.iterdir()) and not replace:
         raise DataError(
-            "has something in it: name another folder, or say that an export there "
-            "may be replaced (replace=True, --force)",
+            "is not empty. Use another folder, or replace the export in it "
+            "(replace=True, --force).",
             folder,
         )
 
@@ -168,57 +181,58 @@ def _write(
     save: Save,
     runner: Callable[[Path], Run],
     replace: bool,
-) -> Exported:
-    """Write everything beside the folder, check it, then move it there."""
+) -> ExportResult:
+    """Write everything to a temporary folder, verify it, then move it."""
     check_folder(folder, replace)
     model = source.model if isinstance(source, Pipeline) else source
     module = ExportModule(model)
     make_folder(folder.parent)
     with TemporaryDirectory(".part", f".{folder.name}.", folder.parent) as name:
-        part = Path(name)
-        path = part / file
-        facts = _saved(save, module, path)
-        difference = largest_difference(module, runner(path))
+        temporary = Path(name)
+        path = temporary / file
+        details = _save(save, module, path)
+        difference = max_abs_difference(module, runner(path))
         if not difference <= TOLERANCE:
             raise DataError(
-                f"the exported model differs by {difference:.1e} from the model in a "
-                "probability or a weight: nothing was written",
+                f"a probability or weight of the exported model differs by "
+                f"{difference:.1e} from the original. Nothing was written.",
                 folder,
             )
         if isinstance(source, Pipeline):
-            words = source.processor.tokenizer.to_json()
-            (part / TOKENIZER).write_text(words, encoding="utf-8")
-        described = _description(module, path.name, facts, difference)
-        (part / DESCRIPTION).write_text(json.dumps(described, indent=2))
-        return Exported(_move(part, folder), difference)
+            tokenizer = source.processor.tokenizer.to_json()
+            (temporary / TOKENIZER).write_text(tokenizer, encoding="utf-8")
+        description = _describe(module, path.name, details, difference)
+        (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2))
+        return ExportResult(_move(temporary, folder), difference)
 
 
-def _saved(save: Save, module: ExportModule, path: Path) -> dict[str, Any]:
+def _save(save: Save, module: ExportModule, path: Path) -> dict[str, Any]:
     try:
         return save(module, path)
     except OSError:
         raise
-    except Exception as error:  # torch has many for what it cannot trace
-        parts = module.model.config.settings
+    except Exception as error:  # torch raises many types for untraceable code
+        settings = module.model.config.settings
         raise DataError(
-            f"a model of {parts.encoder.name} and {parts.aggregator.name} cannot be "
-            f"exported: {(str(error).strip() or repr(error)).splitlines()[0]}"
+            f"a model with encoder {settings.encoder.name} and aggregator "
+            f"{settings.aggregator.name} cannot be exported: "
+            f"{(str(error).strip() or repr(error)).splitlines()[0]}"
         ) from error
 
 
-def _move(part: Path, folder: Path) -> list[Path]:
-    """Move the files, the description last, as it makes the folder an export."""
+def _move(source: Path, folder: Path) -> list[Path]:
+    """Move the files. The description is last, because it marks a complete export."""
     make_folder(folder)
     for name in (DESCRIPTION, ONNX, f"{ONNX}.data", PROGRAM):
         (folder / name).unlink(missing_ok=True)
-    made = sorted(part.iterdir(), key=lambda path: (path.name == DESCRIPTION, path))
-    for path in made:
+    paths = sorted(source.iterdir(), key=lambda path: (path.name == DESCRIPTION, path))
+    for path in paths:
         replace_file(path, folder / path.name)
-    return [folder / path.name for path in made]
+    return [folder / path.name for path in paths]
 
 
-def _description(
-    module: ExportModule, name: str, facts: dict[str, Any], difference: float
+def _describe(
+    module: ExportModule, name: str, details: dict[str, Any], difference: float
 ) -> dict[str, Any]:
     config = module.model.config
     settings = config.settings
@@ -229,18 +243,18 @@ def _description(
         "labels": config.labels,
         "max_words": config.max_words,
         "max_sentences": config.max_sentences,
-        "inputs": _told("int64", module.inputs),
-        "outputs": _told("float32", module.outputs),
+        "inputs": _tensor_types("int64", module.inputs),
+        "outputs": _tensor_types("float32", module.outputs),
         "encoder": settings.encoder.name,
         "aggregator": settings.aggregator.name,
         "largest_difference": difference,
-        **facts,
+        **details,
         "versions": {name: version(name) for name in _PACKAGES},
     }
 
 
-def _told(dtype: str, axes: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    return {name: f"{dtype}[{', '.join(of)}]" for name, of in axes.items()}
+def _tensor_types(dtype: str, tensors: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    return {name: f"{dtype}[{', '.join(axes)}]" for name, axes in tensors.items()}
 
 
 def _weights(model: ir.Model) -> Sequence[Any]:
