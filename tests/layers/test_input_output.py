@@ -7,7 +7,7 @@ from perron.layers import ClassifierHead, WordEmbedding
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (0,), (2, 0)])
-def test_each_id_gets_its_vector(dtype, shape):
+def test_each_id_is_mapped_to_its_vector(dtype, shape):
     embedding = WordEmbedding(5, 3)
     ids = torch.randint(5, shape, dtype=dtype)
     vectors = embedding(ids)
@@ -16,7 +16,7 @@ def test_each_id_gets_its_vector(dtype, shape):
     assert embedding.embedding_dim == 3
 
 
-def test_given_vectors_are_copied():
+def test_pretrained_vectors_are_copied():
     embedding = WordEmbedding(5, 3)
     given = torch.arange(15.0).reshape(5, 3)
     embedding.set_vectors(given)
@@ -26,14 +26,14 @@ def test_given_vectors_are_copied():
     assert torch.equal(given, torch.arange(15.0).reshape(5, 3))
 
 
-def test_given_vectors_may_have_another_precision():
+def test_pretrained_vectors_may_have_another_dtype():
     embedding = WordEmbedding(5, 3)
     embedding.set_vectors(torch.ones(5, 3, dtype=torch.float16))
     assert torch.equal(embedding(torch.tensor([2])), torch.ones(1, 3))
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (4, 3), (3, 5)])
-def test_vectors_of_another_shape_are_refused(shape):
+def test_vectors_of_the_wrong_shape_raise_an_error(shape):
     embedding = WordEmbedding(5, 3)
     before = embedding.vectors.weight.clone()
     with pytest.raises(ValueError, match=mentions((5, 3), tuple(shape))):
@@ -42,14 +42,14 @@ def test_vectors_of_another_shape_are_refused(shape):
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-def test_frozen_vectors_stay_frozen_when_they_are_given(freeze):
+def test_loading_vectors_does_not_unfreeze_them(freeze):
     embedding = WordEmbedding(5, 3, freeze=freeze)
     embedding.set_vectors(torch.ones(5, 3))
     assert embedding.vectors.weight.requires_grad is not freeze
     assert embedding(torch.tensor([1])).requires_grad is not freeze
 
 
-def test_dropout_is_on_single_entries_and_only_in_training():
+def test_dropout_acts_on_single_entries_and_only_in_training():
     embedding = WordEmbedding(5, 100, dropout=0.5)
     embedding.set_vectors(torch.ones(5, 100))
     ids = torch.zeros(50, dtype=torch.long)
@@ -61,7 +61,7 @@ def test_dropout_is_on_single_entries_and_only_in_training():
     assert torch.equal(embedding(ids), torch.ones(50, 100))
 
 
-def test_head_by_hand():
+def test_head_equals_its_formula():
     head = ClassifierHead(3, num_classes=2, hidden_dim=4, dropout=0.5).eval()
     first, second = head.layers[1], head.layers[4]
     vector = torch.randn(5, 3)
@@ -70,7 +70,7 @@ def test_head_by_hand():
     torch.testing.assert_close(head(vector), want)
 
 
-def test_head_drops_before_each_layer():
+def test_head_applies_dropout_before_each_layer():
     head = ClassifierHead(3, num_classes=2, hidden_dim=400, dropout=0.5)
     with torch.no_grad():
         for parameter in head.parameters():
@@ -83,11 +83,11 @@ def test_head_drops_before_each_layer():
         assert 0.4 < (inputs == 0).float().mean() < 0.6
 
 
-def test_head_takes_an_empty_batch():
+def test_head_accepts_an_empty_batch():
     assert ClassifierHead(3, num_classes=2)(torch.zeros(0, 3)).shape == (0, 2)
 
 
-def test_parameters_have_the_device_and_dtype_that_are_asked_for():
+def test_parameters_have_the_requested_device_and_dtype():
     factory = {"device": "meta", "dtype": torch.float64}
     for layer in (WordEmbedding(5, 3, **factory), ClassifierHead(3, 2, 4, **factory)):
         for parameter in layer.parameters():
@@ -105,6 +105,6 @@ def test_parameters_have_the_device_and_dtype_that_are_asked_for():
         (lambda: ClassifierHead(3, 2, dropout=-0.1), ["dropout", -0.1]),
     ],
 )
-def test_wrong_options_are_refused(build, parts):
+def test_invalid_options_raise_an_error(build, parts):
     with pytest.raises(ValueError, match=mentions(*parts)):
         build()

@@ -1,6 +1,5 @@
-"""What stands before and after pooling: embedding, encoders, head."""
+"""Layers around the pooling: word embedding, encoders and classifier head."""
 
-from perron.layers.input_output import ClassifierHead, WordEmbedding
 from perron.layers.encoders import (
     ENCODERS,
     CNNEncoder,
@@ -8,6 +7,7 @@ from perron.layers.encoders import (
     NoEncoder,
     TransformerEncoder,
 )
+from perron.layers.input_output import ClassifierHead, WordEmbedding
 from perron.layers.lstm import BiLSTMEncoder
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Encoders: word vectors in, contextual states out."""
+"""Encoders that turn token vectors into contextual states."""
 
 import math
 from abc import ABC, abstractmethod
@@ -23,111 +23,132 @@ from perron.arguments import (
 )
 from perron.registry import Registry
 
-# A tenth of a group's cells may be padding. Less makes groups of a few texts, whose
-# small products run slower than the padding that they save.
+# Largest fraction of padding in a group. Smaller values split texts into tiny groups,
+# whose small matrix products cost more time than the padding they save.
 MAX_PADDING = 0.1
 
 
-class Groups(NamedTuple):
-    """Where each word of a flat batch lies when texts are padded group by group.
+class LengthGroups(NamedTuple):
+    """Mapping between the tokens of a flat batch and groups of padded texts.
 
-    The groups' cells stand one after the other: the first group's (texts x words),
-    then the second's. ``cells[w]`` is the cell of word w, ``words[c]`` the word of
-    cell c, or -1 for padding.
+    The cells of all groups are concatenated: first those of group 0 in row-major order,
+    then those of group 1, and so on.
+
+    Attributes:
+        shapes: Number of texts and padded length of each group.
+        lengths: Lengths of the texts of each group.
+        token_to_cell: Index of the cell that holds each token.
+        cell_to_token: Index of the token in each cell, -1 for padding.
     """
 
-    shapes: list[tuple[int, int]]  # texts, words
+    shapes: list[tuple[int, int]]
     lengths: list[Int[Tensor, " texts"]]
-    cells: Int[Tensor, " words"]
-    words: Int[Tensor, " cells"]
+    token_to_cell: Int[Tensor, " tokens"]
+    cell_to_token: Int[Tensor, " cells"]
 
 
-def group_by_length(lengths: Sequence[int], max_padding: float = MAX_PADDING) -> Groups:
-    """Group texts so that no group has a larger share of padding than is allowed.
+def group_by_length(
+    lengths: Sequence[int], max_padding: float = MAX_PADDING
+) -> LengthGroups:
+    """Group texts of similar length to limit the padding of each group.
 
-    Longest first; a group ends where the next text would bring too much padding. Texts
-    with no words are in no group.
+    Texts are added from longest to shortest. A new group starts when the next text
+    would raise the fraction of padding above the limit. Empty texts are left out.
+
+    Args:
+        lengths: Number of tokens of each text.
+        max_padding: Largest fraction of padding in a group.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     starts = np.cumsum(sizes) - sizes
     order = np.argsort(-sizes, kind="stable")
     order = order[sizes[order] > 0]
-    ends = _cuts(sizes[order].tolist(), max_padding)
-    shapes, group_lengths, words = [], [], []
-    for begin, end in pairwise(ends):
+    bounds = _group_bounds(sizes[order].tolist(), max_padding)
+    shapes, group_lengths, groups = [], [], []
+    for begin, end in pairwise(bounds):
         rows = order[begin:end]
         longest = int(sizes[rows[0]])
         position = np.arange(longest)
-        held = np.where(position < sizes[rows, None], starts[rows, None] + position, -1)
+        tokens = starts[rows, None] + position
+        groups.append(np.where(position < sizes[rows, None], tokens, -1).ravel())
         shapes.append((len(rows), longest))
         group_lengths.append(torch.from_numpy(sizes[rows]))
-        words.append(held.ravel())
-    of_cell = np.concatenate(words) if words else np.zeros(0, np.int64)
-    cells = np.empty(int(sizes.sum()), np.int64)
-    filled = np.flatnonzero(of_cell >= 0)
-    cells[of_cell[filled]] = filled
-    return Groups(
-        shapes, group_lengths, torch.from_numpy(cells), torch.from_numpy(of_cell)
+    cell_to_token = np.concatenate(groups) if groups else np.zeros(0, np.int64)
+    token_to_cell = np.empty(int(sizes.sum()), np.int64)
+    filled = np.flatnonzero(cell_to_token >= 0)
+    token_to_cell[cell_to_token[filled]] = filled
+    return LengthGroups(
+        shapes,
+        group_lengths,
+        torch.from_numpy(token_to_cell),
+        torch.from_numpy(cell_to_token),
     )
 
 
-def _cuts(descending: list[int], max_padding: float) -> list[int]:
-    """Return where groups begin, and the end of the last, for sizes in order."""
-    cuts, longest, words = [0], 0, 0
-    for row, size in enumerate(descending):
-        cells = longest * (row + 1 - cuts[-1])
-        if row and words + size < (1 - max_padding) * cells:
-            cuts.append(row)
-            words = 0
-        if row == cuts[-1]:
+def _group_bounds(sizes: list[int], max_padding: float) -> list[int]:
+    """Return the start of each group and the end of the last; sizes are descending."""
+    bounds, longest, tokens = [0], 0, 0
+    for row, size in enumerate(sizes):
+        cells = longest * (row + 1 - bounds[-1])
+        if row and tokens + size < (1 - max_padding) * cells:
+            bounds.append(row)
+            tokens = 0
+        if row == bounds[-1]:
             longest = size
-        words += size
-    return [*cuts, len(descending)] if descending else [0]
+        tokens += size
+    return [*bounds, len(sizes)] if sizes else [0]
 
 
-def take(
+def gather_rows(
     rows: Float[Tensor, "n d"], index: Int[Tensor, " m"], inverse: Int[Tensor, " n"]
 ) -> Float[Tensor, "m d"]:
-    """Return ``rows[index]``, zero where the index is -1.
+    """Return ``rows[index]``, with zeros where the index is -1.
 
-    ``inverse`` is where each row went, -1 for nowhere: no row goes to two places, so
-    that the gradient is the same operation the other way round, and needs no sums.
+    Each row is used at most once. The gradient is therefore the same operation with
+    the two indices swapped, and needs no scatter-add.
+
+    Args:
+        rows: Rows to gather.
+        index: Row at each output position, -1 for zeros.
+        inverse: Output position of each row, -1 if the row is not used.
     """
-    taken: Tensor = _TakeOrZero.apply(rows, index, inverse)
-    return taken
+    gathered: Tensor = _GatherRows.apply(rows, index, inverse)
+    return gathered
 
 
-class _TakeOrZero(Function):
+class _GatherRows(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(index, inverse)
         if not len(rows):
             return rows.new_zeros(len(index), rows.shape[1])
-        taken = rows.index_select(0, index.clamp(min=0))
-        return taken.masked_fill_((index < 0).unsqueeze(1), 0)
+        gathered = rows.index_select(0, index.clamp(min=0))
+        return gathered.masked_fill_((index < 0).unsqueeze(1), 0)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         index, inverse = ctx.saved_tensors
-        return take(gradient, inverse, index), None, None
+        return gather_rows(grad, inverse, index), None, None
 
 
 ENCODERS: Registry[type["Encoder"]] = Registry("encoder")
-"""The encoders by their names in recipes."""
+"""Encoders by their names in recipes."""
 
 
 class Encoder(nn.Module, ABC):
-    """Gives each word a state that has seen the other words of its text.
+    """Base class of encoders, which contextualize each token within its text.
 
-    Takes what aggregators take: padded (B, N, E) with a mask, or flat (M, E) with
-    lengths. Flat words are padded in groups of texts of like length, so that little
-    work is spent on padding. A subclass sets ``out_dim`` and writes `encode`. With a
-    ``recipe_name`` of its own it can be named in recipes as soon as its module is
-    imported, and its settings are the arguments of its constructor.
+    The input has the same form as for aggregators: padded (B, N, E) with a mask, or
+    flat (M, E) with lengths. Flat texts are padded in groups of similar length, so
+    little time is spent on padding.
+
+    A subclass sets ``out_dim`` and implements `encode`. If it defines ``recipe_name``,
+    recipes can use it as soon as its module is imported. Its settings are the arguments
+    of its constructor.
 
     Attributes:
-        recipe_name: Name in recipes; None for a class that recipes cannot name.
-        width_option: The option that is the width of the states, if there is one.
+        recipe_name: Name in recipes. None if the class cannot be used in recipes.
+        width_option: Name of the option that sets the width of the states, if any.
         out_dim: Width of the states.
     """
 
@@ -147,29 +168,31 @@ class Encoder(nn.Module, ABC):
         *,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> Tensor:
-        """Return the states, in the shape that the vectors came in.
+        """Return the contextual states, padded or flat like the input.
 
         Args:
-            states: (B, N, E); or flat, (M, E), with lengths.
-            mask: True (or 1) on tokens, False (or 0) on padding; (B, N). The tokens
-                must come first in each row. Defaults to no padding. What the states
-                under padding are is not promised.
-            lengths: (B), the number of tokens of each text, for flat states.
+            states: Token vectors, padded (B, N, E), or flat (M, E) with lengths.
+            mask: True (or 1) for tokens, False (or 0) for padding; (B, N). The tokens
+                must come first in each row. Defaults to no padding. Output states at
+                padding positions are undefined.
+            lengths: Number of tokens of each text, (B), for flat states.
         """
         if lengths is not None:
             if mask is not None:
-                raise ValueError("flat states have no padding: leave out the mask")
+                raise ValueError(
+                    "mask must be None for flat states, which have no padding."
+                )
             if states.ndim != 2:
                 raise ValueError(
-                    f"states must have shape (M, E), got {tuple(states.shape)}. Padded "
-                    "states have a mask, not lengths."
+                    f"states must have shape (M, E), got {tuple(states.shape)}. For "
+                    "padded states, pass a mask instead of lengths."
                 )
             counts = check_lengths(states, lengths).tolist()
             return self._encode_flat(states, counts)
         if states.ndim != 3:
             raise ValueError(
-                f"states must have shape (B, N, E), but came as {tuple(states.shape)}; "
-                "flat states need lengths"
+                f"states must have shape (B, N, E), got {tuple(states.shape)}. For "
+                "flat states, pass lengths."
             )
         if not states.numel():
             return states.new_zeros(*states.shape[:2], self.out_dim)
@@ -183,25 +206,27 @@ class Encoder(nn.Module, ABC):
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        """Encode texts whose words come first in their rows, with zeros behind them.
+        """Encode padded texts.
 
-        There is at least one text, and one cell in a row; a text may have no words.
+        The tokens come first in each row, followed by zeros. B and N are at least 1,
+        but a text may be empty.
         """
 
     def _encode_flat(self, states: Tensor, lengths: list[int]) -> Tensor:
         if not len(states):
             return states.new_zeros(0, self.out_dim)
         groups = group_by_length(lengths)
-        words, cells = groups.words.to(states.device), groups.cells.to(states.device)
-        padded = take(states, words, cells)
-        parts = padded.split([texts * width for texts, width in groups.shapes])
+        token_to_cell = groups.token_to_cell.to(states.device)
+        cell_to_token = groups.cell_to_token.to(states.device)
+        padded = gather_rows(states, cell_to_token, token_to_cell)
+        parts = padded.split([texts * length for texts, length in groups.shapes])
         encoded = []
         for part, shape, sizes in zip(
             parts, groups.shapes, groups.lengths, strict=True
         ):
             mask = (torch.arange(shape[1]) < sizes.unsqueeze(1)).to(states.device)
             encoded.append(self.encode(part.unflatten(0, shape), mask).flatten(0, 1))
-        return take(torch.cat(encoded), cells, words)
+        return gather_rows(torch.cat(encoded), token_to_cell, cell_to_token)
 
 
 def _check_mask(states: Tensor, mask: Tensor) -> Tensor:
@@ -211,24 +236,24 @@ def _check_mask(states: Tensor, mask: Tensor) -> Tensor:
         )
     mask = bool_mask(mask)
     if has_values(mask) and (mask[:, 1:] > mask[:, :-1]).any():
-        raise ValueError("words must come first in each row of the mask")
+        raise ValueError("mask must have the tokens first in each row, then padding.")
     return mask
 
 
 class NoEncoder(Encoder):
-    """Leave the word vectors as they are: no word sees another before pooling."""
+    """Return the word vectors unchanged, without any context."""
 
     recipe_name = "none"
 
     def __init__(
         self, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
-        """Set up an encoder without parameters.
+        """Initialize an encoder without parameters.
 
         Args:
             embed_dim: Width of the word vectors.
-            device: Without effect; every encoder takes it.
-            dtype: Without effect; every encoder takes it.
+            device: Ignored. Accepted because all encoders have it.
+            dtype: Ignored. Accepted because all encoders have it.
         """
         super().__init__()
         self.out_dim = embed_dim
@@ -241,10 +266,11 @@ class NoEncoder(Encoder):
 
 
 class CNNEncoder(Encoder):
-    """relu(W · [h_{i-k} … h_{i+k}] + b), for several widths side by side.
+    """Convolutional encoder: relu(W · [h_{i-k} … h_{i+k}] + b) for each kernel size.
 
-    With max pooling this is the CNN of Kim (2014), "non-static" where word vectors are
-    tuned: widths 3, 4 and 5, with 100 filters each. Beyond a text's ends are zeros.
+    With max pooling, this is the CNN of Kim (2014): kernel sizes 3, 4 and 5 with 100
+    filters each, "non-static" if the word vectors are fine-tuned. Texts are padded with
+    zeros at both ends.
     """
 
     recipe_name = "cnn"
@@ -259,43 +285,41 @@ class CNNEncoder(Encoder):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up one convolution for each width.
+        """Initialize one convolution per kernel size.
 
         Args:
             embed_dim: Width of the word vectors.
-            kernel_sizes: Number of words that a filter sees, for each group of num_filters.
-            num_filters: Number of filters of each width.
+            kernel_sizes: Kernel sizes, in words.
+            num_filters: Number of filters per kernel size.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
         super().__init__()
         if not kernel_sizes:
-            raise ValueError("widths must have at least one number, got none.")
+            raise ValueError("kernel_sizes must have at least one number, got none.")
         check_at_least(1, num_filters=num_filters, kernel_sizes=min(kernel_sizes))
         self.out_dim = num_filters * len(kernel_sizes)
         self.kernel_sizes = kernel_sizes
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(embed_dim, num_filters, width, device=device, dtype=dtype)
-            for width in kernel_sizes
+            nn.Conv1d(embed_dim, num_filters, size, device=device, dtype=dtype)
+            for size in kernel_sizes
         )
 
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        words = states.mT  # (B, E, N)
+        channels = states.mT  # (B, E, N)
         maps = []
-        for width, convolution in zip(
-            self.kernel_sizes, self.convolutions, strict=True
-        ):
-            before = (width - 1) // 2
-            maps.append(convolution(F.pad(words, (before, width - 1 - before))))
+        for size, convolution in zip(self.kernel_sizes, self.convolutions, strict=True):
+            before = (size - 1) // 2
+            maps.append(convolution(F.pad(channels, (before, size - 1 - before))))
         return torch.cat(maps, 1).relu().mT
 
 
 class TransformerEncoder(Encoder):
-    """A linear layer to ``hidden``, sinusoidal positions, then transformer layers.
+    """Transformer encoder: input projection, sinusoidal positions, transformer layers.
 
-    Normalization comes first in each layer, which trains without a warm-up.
+    The layers are pre-norm, so they train without learning rate warmup.
     """
 
     recipe_name = "transformer"
@@ -312,14 +336,14 @@ class TransformerEncoder(Encoder):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up the layers.
+        """Initialize the projection and the layers.
 
         Args:
             embed_dim: Width of the word vectors.
-            hidden_dim: Width of the states; a multiple of num_heads, and even.
+            hidden_dim: Width of the states, even and a multiple of ``num_heads``.
             num_layers: Number of layers.
-            num_heads: Number of attention heads in each layer.
-            dropout: Dropout inside the layers.
+            num_heads: Number of attention heads per layer.
+            dropout: Dropout probability inside the layers.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -345,7 +369,7 @@ class TransformerEncoder(Encoder):
             norm_first=True,
             **factory,
         )
-        # Nested tensors would change the shape of what comes out.
+        # Nested tensors would change the shape of the output.
         self.layers = nn.TransformerEncoder(
             layer,
             num_layers,
@@ -356,16 +380,16 @@ class TransformerEncoder(Encoder):
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        entered = self.input_projection(states)
-        placed = entered + _positions(entered)
-        # A text with no words would attend to nothing, which is NaN: let it see its
-        # padding, which nobody reads.
-        unseen = ~mask & mask.any(1, keepdim=True)
-        return self.layers(placed, src_key_padding_mask=unseen)
+        projected = self.input_projection(states)
+        inputs = projected + _positional_encoding(projected)
+        # An empty text would have nothing to attend to, which gives NaN. Let it attend
+        # to its padding; the output is not used.
+        ignored = ~mask & mask.any(1, keepdim=True)
+        return self.layers(inputs, src_key_padding_mask=ignored)
 
 
-def _positions(states: Float[Tensor, "b n d"]) -> Float[Tensor, "n d"]:
-    """Vaswani et al. (2017), section 3.5: sines of falling frequency, then cosines."""
+def _positional_encoding(states: Float[Tensor, "b n d"]) -> Float[Tensor, "n d"]:
+    """Return sines of decreasing frequency, then cosines (Vaswani et al. 2017, 3.5)."""
     count, width = states.shape[1:]
     exponent = torch.arange(0, width, 2, device=states.device) / width
     angle = torch.arange(count, device=states.device).unsqueeze(1) * torch.exp(

@@ -1,4 +1,4 @@
-"""The first and the last layer of a classifier."""
+"""Input and output layers of a classifier: word embedding and classifier head."""
 
 import torch
 from jaxtyping import Float, Int
@@ -8,9 +8,10 @@ from perron.arguments import Device, check_at_least, check_fraction
 
 
 class WordEmbedding(nn.Module):
-    """Look up a vector for each id, with dropout on the vectors while training.
+    """Embedding of token ids, with dropout on the vectors.
 
-    Vectors may be given (pretrained), and frozen or tuned with the rest.
+    Use `set_vectors` to load pretrained vectors. They are fine-tuned unless ``freeze``
+    is set.
     """
 
     def __init__(
@@ -23,13 +24,13 @@ class WordEmbedding(nn.Module):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up random vectors of unit variance; see `set_vectors`.
+        """Initialize random vectors with unit variance.
 
         Args:
-            vocab_size: Number of ids.
-            embedding_dim: Width of a vector.
-            freeze: Leave the vectors as they are while training.
-            dropout: Share of entries set to zero.
+            vocab_size: Number of token ids.
+            embedding_dim: Size of each embedding vector.
+            freeze: Whether to keep the vectors fixed during training.
+            dropout: Dropout probability for the entries of the vectors.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -44,16 +45,15 @@ class WordEmbedding(nn.Module):
 
     @property
     def embedding_dim(self) -> int:
-        """The width of a vector."""
+        """Size of each embedding vector."""
         return self.vectors.embedding_dim
 
     def set_vectors(self, vectors: Float[Tensor, "v e"]) -> None:
-        """Copy pretrained vectors, one for each id."""
+        """Copy pretrained vectors, one per token id, into the embedding."""
         expected = tuple(self.vectors.weight.shape)
         if tuple(vectors.shape) != expected:
             raise ValueError(
-                f"vectors must have shape {expected}, but came as "
-                f"{tuple(vectors.shape)}"
+                f"vectors must have shape {expected}, got {tuple(vectors.shape)}."
             )
         self.vectors.load_state_dict({"weight": vectors})
 
@@ -62,7 +62,7 @@ class WordEmbedding(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """Dropout, dense, tanh, dropout, dense: the head of the paper's authors."""
+    """Classifier head of the paper: dropout, linear, tanh, dropout, linear."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class ClassifierHead(nn.Module):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up two layers.
+        """Initialize the two linear layers.
 
         Args:
-            embed_dim: Width of a text's vector.
+            embed_dim: Width of the text vectors.
             num_classes: Number of classes.
             hidden_dim: Width of the hidden layer.
-            dropout: Dropout before each layer.
+            dropout: Dropout probability before each linear layer.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """

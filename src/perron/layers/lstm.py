@@ -1,8 +1,8 @@
-"""The BiLSTM encoder, and one direction of an LSTM as an operator.
+"""BiLSTM encoder, and a unidirectional LSTM as a custom operator.
 
-`torch.compile` does not take `nn.LSTM`; `torch.export` would write out its steps for
-the one length of its example. `perron::lstm` is taken as it is, whatever the length.
-Eager calls do without it.
+`torch.compile` does not support `nn.LSTM`, and `torch.export` unrolls it to the length
+of the example input. The operator ``perron::lstm`` works with both, for any length. It
+is not used in eager mode.
 """
 
 from typing import Any
@@ -16,9 +16,10 @@ from perron.layers.encoders import Encoder
 
 
 class TraceableLSTM(nn.RNNBase):
-    """An `nn.LSTM` of one layer and one direction, weights alike, that can be traced.
+    """LSTM with one layer and one direction that can be compiled and exported.
 
-    `torch.compile` refuses every `nn.LSTM` that it sees, used or not.
+    The weights have the same names and shapes as those of `nn.LSTM`. It is not a
+    subclass of `nn.LSTM`, because `torch.compile` rejects any model that contains one.
     """
 
     def __init__(
@@ -33,25 +34,25 @@ class TraceableLSTM(nn.RNNBase):
         super().__init__("LSTM", embed_dim, hidden_dim, batch_first=True, **factory)
 
     def forward(self, x: Float[Tensor, "b n e"]) -> Float[Tensor, "b n h"]:
-        """Return the states, (B, N, hidden_dim)."""
+        """Return the hidden states, (B, N, hidden_dim)."""
         if torch.compiler.is_compiling():
             weights = (self.weight_ih_l0, self.weight_hh_l0)
             return lstm_op(x, *weights, self.bias_ih_l0, self.bias_hh_l0)
-        return _states(x, self._flat_weights, self.training)
+        return _run_lstm(x, self._flat_weights, self.training)
 
 
-def _states(x: Tensor, weights: list[Any], training: bool) -> Tensor:
+def _run_lstm(x: Tensor, weights: list[Any], training: bool) -> Tensor:
     zero = x.new_zeros(1, len(x), weights[1].shape[1])
-    found: tuple[Tensor, ...] = torch.lstm(
+    outputs: tuple[Tensor, ...] = torch.lstm(
         x, [zero, zero], weights, True, 1, 0.0, training, False, True
     )
-    return found[0]
+    return outputs[0]
 
 
 @torch.library.custom_op("perron::lstm", mutates_args=())
 def lstm_op(x: Tensor, w: Tensor, u: Tensor, b: Tensor, b_state: Tensor) -> Tensor:
-    """Return the states (B, N, H): the letters are those of `_gates`."""
-    return _states(x, [w, u, b, b_state], False).contiguous()
+    """Return the hidden states (B, N, H); see `_gates` for the arguments."""
+    return _run_lstm(x, [w, u, b, b_state], False).contiguous()
 
 
 @lstm_op.register_fake
@@ -60,44 +61,44 @@ def _(x: Tensor, w: Tensor, u: Tensor, b: Tensor, b_state: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("perron::lstm_backward", mutates_args=())
-def adjoint_op(
+def lstm_backward_op(
     grad: Tensor, h: Tensor, x: Tensor, w: Tensor, u: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients to x, w, u and each of both biases, b being their sum.
+    """Return the gradients with respect to x, w, u and either bias; b is their sum.
 
-    With γ = ∂ℓ/∂h, from the last word to the first:
+    With γ = ∂ℓ/∂h, from the last token to the first:
 
         h' = γ_t + Uᵀ a'_{t+1},    c' = h' o (1 - tanh² c_t) + f_{t+1} c'_{t+1},
         a' = [c' g i(1-i); c' c_{t-1} f(1-f); c' i (1-g²); h' tanh c_t o(1-o)]
 
-    where a' is the gradient to what the gates are functions of.
+    where a' is the gradient with respect to the preactivations of the gates.
     """
-    before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
-    i, f, g, o = _gates(x, before, w, u, b)
+    previous = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
+    i, f, g, o = _gates(x, previous, w, u, b)
     cells = [torch.zeros_like(h[:, 0])]
     for t in range(h.shape[1]):
         cells.append(f[:, t] * cells[-1] + i[:, t] * g[:, t])
-    slopes = []
-    to_h, to_c = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
+    steps = []
+    grad_h, grad_c = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
     for t in range(h.shape[1] - 1, -1, -1):
-        to_h = grad[:, t] + to_h
-        shown = cells[t + 1].tanh()
-        to_c = to_c + to_h * o[:, t] * (1 - shown.square())
+        grad_h = grad[:, t] + grad_h
+        tanh_c = cells[t + 1].tanh()
+        grad_c = grad_c + grad_h * o[:, t] * (1 - tanh_c.square())
         parts = [
-            to_c * g[:, t] * i[:, t] * (1 - i[:, t]),
-            to_c * cells[t] * f[:, t] * (1 - f[:, t]),
-            to_c * i[:, t] * (1 - g[:, t].square()),
-            to_h * shown * o[:, t] * (1 - o[:, t]),
+            grad_c * g[:, t] * i[:, t] * (1 - i[:, t]),
+            grad_c * cells[t] * f[:, t] * (1 - f[:, t]),
+            grad_c * i[:, t] * (1 - g[:, t].square()),
+            grad_h * tanh_c * o[:, t] * (1 - o[:, t]),
         ]
-        slopes.append(torch.cat(parts, -1))
-        to_h, to_c = slopes[-1] @ u, to_c * f[:, t]
-    a = torch.stack(slopes[::-1], 1)
-    flat = a.flatten(0, 1).mT
-    to_u = flat @ before.flatten(0, 1)
-    return a @ w, flat @ x.flatten(0, 1), to_u, a.sum((0, 1))
+        steps.append(torch.cat(parts, -1))
+        grad_h, grad_c = steps[-1] @ u, grad_c * f[:, t]
+    grad_a = torch.stack(steps[::-1], 1)
+    flat = grad_a.flatten(0, 1).mT
+    grad_u = flat @ previous.flatten(0, 1)
+    return grad_a @ w, flat @ x.flatten(0, 1), grad_u, grad_a.sum((0, 1))
 
 
-@adjoint_op.register_fake
+@lstm_backward_op.register_fake
 def _(
     grad: Tensor, h: Tensor, x: Tensor, w: Tensor, u: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -110,39 +111,39 @@ def _(
 
 
 def _gates(
-    x: Tensor, before: Tensor, w: Tensor, u: Tensor, b: Tensor
+    x: Tensor, previous: Tensor, w: Tensor, u: Tensor, b: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return i, f, g, o of W x_t + U h_{t-1} + b, for all words at once."""
-    i, f, g, o = (x @ w.mT + before @ u.mT + b).chunk(4, -1)
+    """Return the gates i, f, g, o of W x_t + U h_{t-1} + b, for all tokens at once."""
+    i, f, g, o = (x @ w.mT + previous @ u.mT + b).chunk(4, -1)
     return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     x, w, u, b, b_state = inputs
     ctx.save_for_backward(output, x, w, u, b, b_state)
 
 
 def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
     h, x, w, u, b, b_state = ctx.saved_tensors
-    *rest, to_bias = adjoint_op(grad, h, x, w, u, b + b_state)
-    return (*rest, to_bias, to_bias)
+    grad_x, grad_w, grad_u, grad_b = lstm_backward_op(grad, h, x, w, u, b + b_state)
+    return grad_x, grad_w, grad_u, grad_b, grad_b
 
 
-def _refuse(ctx: Any, *grads: Tensor) -> None:
-    raise RuntimeError("a compiled LSTM can be differentiated once, not twice")
+def _reject_double_backward(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError("perron::lstm does not support double backward.")
 
 
-lstm_op.register_autograd(_op_backward, setup_context=_remember)
-adjoint_op.register_autograd(_refuse)
+lstm_op.register_autograd(_op_backward, setup_context=_setup_context)
+lstm_backward_op.register_autograd(_reject_double_backward)
 
 
 class BiLSTMEncoder(Encoder):
-    """[→h_i ; ←h_i], each direction of width ``hidden``.
+    """Bidirectional LSTM: the concatenated states of both directions, [→h_i ; ←h_i].
 
-    Two networks, each of which reads words first and padding last: the second gets
-    every text turned round within its own length. So padding changes no word's state,
-    without packed sequences, which cost twice the time per word on a CPU (torch 2.13)
-    and do not export.
+    The backward LSTM runs over each text reversed within its own length, so both
+    directions read the tokens before the padding. Padding does not affect the states,
+    and packed sequences are not needed: they take twice the time per token on a CPU
+    (torch 2.13) and cannot be exported.
     """
 
     recipe_name = "bilstm"
@@ -158,13 +159,13 @@ class BiLSTMEncoder(Encoder):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up both directions.
+        """Initialize both directions.
 
         Args:
             embed_dim: Width of the word vectors.
             hidden_dim: Width of each direction.
-            num_layers: Number of num_layers, each reading both directions of the one below.
-            dropout: Dropout between layers.
+            num_layers: Number of layers. Each reads both directions of the one below.
+            dropout: Dropout probability between layers.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -181,15 +182,15 @@ class BiLSTMEncoder(Encoder):
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        turned = _turned(mask)
+        reverse = _reverse_index(mask)
         for depth, (forward_layer, backward_layer) in enumerate(
             zip(self.forward_layers, self.backward_layers, strict=True)
         ):
             if depth:
                 states = self.dropout(states)
-            ahead = forward_layer(states)
-            behind = backward_layer(_reorder(states, turned))
-            states = torch.cat([ahead, _reorder(behind, turned)], -1)
+            left_to_right = forward_layer(states)
+            right_to_left = backward_layer(_reorder(states, reverse))
+            states = torch.cat([left_to_right, _reorder(right_to_left, reverse)], -1)
         return states
 
 
@@ -199,12 +200,12 @@ def _stack(widths: list[int], hidden_dim: int, factory: Any) -> nn.ModuleList:
     )
 
 
-def _turned(mask: Bool[Tensor, "b n"]) -> Tensor:
-    """Return for each cell which cell comes there when words stand in reverse."""
+def _reverse_index(mask: Bool[Tensor, "b n"]) -> Tensor:
+    """Return the index that reverses the tokens of each row and keeps the padding."""
     position = torch.arange(mask.shape[1], device=mask.device)
     last = mask.sum(1, keepdim=True) - 1
     return torch.where(mask, last - position, position)
 
 
-def _reorder(states: Float[Tensor, "b n d"], order: Tensor) -> Tensor:
-    return states.gather(1, order.unsqueeze(-1).expand_as(states))
+def _reorder(states: Float[Tensor, "b n d"], index: Tensor) -> Tensor:
+    return states.gather(1, index.unsqueeze(-1).expand_as(states))

@@ -1,4 +1,4 @@
-"""Pretrained encoders of `transformers`: reading one, and its layers as an encoder."""
+"""Encoders from pretrained `transformers` models."""
 
 import json
 import re
@@ -21,12 +21,13 @@ from perron.layers.encoders import Encoder
 
 
 class HuggingFaceEncoder(Encoder):
-    """The layers of a pretrained model: vectors of subwords in, states out.
+    """Encoder that runs a `transformers` model on subword vectors.
 
-    Its matrix of vectors is not in here: that is the classifier's `WordEmbedding`, as
-    for any other encoder. Marks such as ``[CLS]`` and ``[SEP]`` are put around each
-    text here and taken off again, so that pooling sees the text alone; where pooling
-    is to see them, they come as words of the text, and there are none to put.
+    The subword embeddings are not part of it. They are in the classifier's
+    `WordEmbedding`, as for any other encoder. Special tokens such as ``[CLS]`` and
+    ``[SEP]`` are added to each text and removed from the output, so pooling sees only
+    the text. To pool them as well, pass them as tokens of the text and set ``before``
+    and ``after`` to 0.
     """
 
     def __init__(
@@ -40,14 +41,14 @@ class HuggingFaceEncoder(Encoder):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up random weights; `load_pretrained` brings pretrained ones.
+        """Initialize random weights; use `load_pretrained` for pretrained ones.
 
         Args:
-            embed_dim: Width of the vectors.
+            embed_dim: Width of the subword vectors.
             config: Configuration of the model, as in its config.json.
             before: Number of special tokens before a text.
-            after: Number of special tokens after it.
-            freeze: Leave the model as it is while training, dropout included.
+            after: Number of special tokens after a text.
+            freeze: Whether to keep the weights fixed and turn dropout off.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -67,7 +68,15 @@ class HuggingFaceEncoder(Encoder):
     def load_pretrained(
         self, model: PreTrainedModel, before: Sequence[int], after: Sequence[int]
     ) -> None:
-        """Copy the weights of a pretrained model, and the vectors of its marks."""
+        """Copy the weights of a pretrained model and the vectors of its special tokens.
+
+        The embeddings and the pooler of the model are removed.
+
+        Args:
+            model: Pretrained model.
+            before: Ids of the special tokens before a text.
+            after: Ids of the special tokens after a text.
+        """
         vectors = model.get_input_embeddings().weight
         assert isinstance(vectors, Tensor)
         with torch.no_grad():
@@ -76,7 +85,7 @@ class HuggingFaceEncoder(Encoder):
         self.model.load_state_dict(remove_embeddings(model).state_dict())
 
     def train(self, mode: bool = True) -> "HuggingFaceEncoder":
-        """Switch dropout; a frozen model has none."""
+        """Set training mode. A frozen model stays in evaluation mode."""
         super().train(mode)
         if self.freeze:
             self.model.eval()
@@ -85,51 +94,59 @@ class HuggingFaceEncoder(Encoder):
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        first = len(self.before)
-        marked, seen = self._marked(states, mask)
+        start = len(self.before)
+        inputs, attended = self._add_special_tokens(states, mask)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze):
-            found = self.model(inputs_embeds=marked, attention_mask=seen.long())
-        return found.last_hidden_state[:, first : first + states.shape[1]]
+            output = self.model(inputs_embeds=inputs, attention_mask=attended.long())
+        return output.last_hidden_state[:, start : start + states.shape[1]]
 
-    def _marked(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Put the marks around each text, the last ones right behind its last word."""
-        # Not len(states), which would fix the number of texts in a traced graph.
-        texts, first, last = states.shape[0], len(self.before), len(self.after)
-        before = self.before.to(states.dtype).expand(texts, -1, -1)
-        room = states.new_zeros(texts, last, states.shape[-1])
-        marked = torch.cat([before, states, room], 1)
-        place = torch.arange(marked.shape[1], device=states.device)
-        ends = first + mask.sum(1, keepdim=True)  # (B, 1)
-        for number, mark in enumerate(self.after.to(states.dtype)):
-            here = (place == ends + number).unsqueeze(-1)
-            marked = torch.where(here, mark, marked)
-        return marked, place < ends + last
+    def _add_special_tokens(
+        self, states: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Add the special tokens around each text, before its padding."""
+        # Not len(states), which would fix the batch size in a traced graph.
+        batch, num_before, num_after = (
+            states.shape[0],
+            len(self.before),
+            len(self.after),
+        )
+        before = self.before.to(states.dtype).expand(batch, -1, -1)
+        zeros = states.new_zeros(batch, num_after, states.shape[-1])
+        inputs = torch.cat([before, states, zeros], 1)
+        position = torch.arange(inputs.shape[1], device=states.device)
+        ends = num_before + mask.sum(1, keepdim=True)  # (B, 1)
+        for offset, vector in enumerate(self.after.to(states.dtype)):
+            is_here = (position == ends + offset).unsqueeze(-1)
+            inputs = torch.where(is_here, vector, inputs)
+        return inputs, position < ends + num_after
 
 
 def model_config(content: Mapping[str, Any]) -> Any:
-    """Return the configuration object for what a config.json holds.
+    """Return the configuration object for the content of a config.json.
 
     Raises:
-        ValueError: the model cannot be a fusion layer, or is code of its own.
+        ValueError: The model is an encoder-decoder, needs custom code, or has no type.
     """
     settings = dict(content)
-    kind = settings.pop("model_type", None)
-    if kind is None or "auto_map" in settings:
+    model_type = settings.pop("model_type", None)
+    if model_type is None or "auto_map" in settings:
         raise ValueError(
-            "the model brings code of its own, or does not say what it is; only models "
-            "that transformers has itself can be used"
+            "model must be one that transformers includes, got a model with custom "
+            "code or without a model_type."
         )
-    config = AutoConfig.for_model(kind, **settings)
+    config = AutoConfig.for_model(model_type, **settings)
     if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"{kind} is an encoder with a decoder; take an encoder alone")
+        raise ValueError(
+            f"model must be an encoder, got {model_type}, an encoder-decoder."
+        )
     return config
 
 
 def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Return a pretrained model in float32, and its configuration.
+    """Load a pretrained model in float32 and return it with its configuration.
 
     Args:
-        name: A folder, or a name on the hub.
+        name: Folder, or name of a model on the hub.
 
     Raises:
         ValueError: The model cannot be an encoder; see `model_config`.
@@ -138,7 +155,7 @@ def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
     with hide_progress_bars():
         model = AutoModel.from_pretrained(name, dtype=torch.float32)
     content = dict(model.config.to_diff_dict())
-    content.pop("_name_or_path", None)  # a place on this machine
+    content.pop("_name_or_path", None)  # may be a path on this machine
     model_config(content)
     return remove_pooler(model), content
 
@@ -147,9 +164,9 @@ class PretrainedModel(NamedTuple):
     """A pretrained model and its tokenizer.
 
     Attributes:
-        model: The model of `transformers`, without its pooler.
-        config: Its configuration, as in its config.json.
-        tokenizer: Its tokenizer.
+        model: Model from `transformers`, without its pooler.
+        config: Configuration of the model, as in its config.json.
+        tokenizer: Tokenizer of the model.
     """
 
     model: PreTrainedModel
@@ -158,13 +175,13 @@ class PretrainedModel(NamedTuple):
 
     @property
     def vectors(self) -> Float[Tensor, "v e"]:
-        """The vectors of its subwords."""
+        """Vectors of the subwords."""
         weight: Any = self.model.get_input_embeddings().weight
         return weight.detach()
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest text that it reads, special tokens included; None if any."""
+        """Maximum length of a text, including special tokens. None if unlimited."""
         positions = self.config.get("max_position_embeddings")
         if not isinstance(positions, int) or positions <= 0:
             return None
@@ -173,17 +190,17 @@ class PretrainedModel(NamedTuple):
         return positions
 
 
-# These models number positions from the id of the padding on.
+# These models start counting positions after the id of the padding token.
 _POSITIONS_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
 def read_pretrained(name: str, where: str) -> PretrainedModel:
-    """Read a model that `transformers` knows, and its tokenizer.
+    """Load a `transformers` model and its tokenizer.
 
     Args:
-        name: A folder; a name on the hub; or ``package:NAME``, an installed package
-            that contains a model.
-        where: Setting that names the model, for errors.
+        name: Folder, name of a model on the hub, or ``package:NAME`` for an installed
+            package that contains a model.
+        where: Setting that names the model, for error messages.
 
     Raises:
         SettingsError: The model cannot be used.
@@ -195,53 +212,53 @@ def read_pretrained(name: str, where: str) -> PretrainedModel:
         tokenizer = AutoTokenizer.from_pretrained(name)
         model, config = read_encoder(name)
     except (OSError, ValueError, RuntimeError) as error:
-        # Only the first line says what is wrong; the rest is about the library.
+        # The first line has the reason. The others are general advice.
         problem = str(error).strip().splitlines()[0]
-        found = "" if Path(name).is_dir() else "there is no such folder, and it "
-        raise SettingsError(f"{where}: {found}cannot be used: {problem}") from error
+        hint = "" if Path(name).is_dir() else "is not a folder and "
+        raise SettingsError(f"{where}: {hint}cannot be loaded: {problem}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise SettingsError(
-            f"{where}: its tokenizer must be a fast one, with a tokenizer.json, which "
-            "knows the position of each subword in the text."
+            f"{where}: needs a fast tokenizer (tokenizer.json), which reports the "
+            "position of each subword in the text."
         )
     return PretrainedModel(model, config, tokenizer.backend_tokenizer)
 
 
 _PACKAGE = "package:"
-# Where in a package the configuration of a model may be.
+# Locations of a config.json in a package.
 _CONFIGS = ("config.json", "*/config.json", "*/*/config.json")
 
 
 def package_folder(package: str, where: str) -> Path:
-    """Return the folder of the only model in a package, without running its code.
+    """Return the folder of the only model in a package, without importing the package.
 
     Args:
-        package: Name of the package as it is installed.
-        where: Setting that names it, for errors.
+        package: Name of the package, as for ``pip install``.
+        where: Setting that names the package, for error messages.
     """
-    found = {
+    folders = {
         path.parent
         for root in package_folders(package)
         for pattern in _CONFIGS
         for path in root.glob(pattern)
         if _is_model(path)
     }
-    if len(found) > 1:
-        names = ", ".join(sorted(map(str, found)))
+    if len(folders) > 1:
+        names = ", ".join(sorted(map(str, folders)))
         raise SettingsError(
-            f"{where}: the package has several models. Choose one with hf: and one of "
-            f"{names}."
+            f"{where}: the package contains several models. Choose one with hf: and "
+            f"one of {names}."
         )
-    if not found:
+    if not folders:
         raise SettingsError(
-            f"{where}: there is no model in the package, or no package {package} here. "
-            f"If it has one, install it with pip install {package}."
+            f"{where}: package {package} is not installed or contains no model. To "
+            f"install it, run pip install {package}."
         )
-    return found.pop()
+    return folders.pop()
 
 
 def _is_model(config: Path) -> bool:
-    """Tell the config.json of a model from others, such as that of a pooling."""
+    """Return whether a config.json describes a model, rather than e.g. a pooling."""
     try:
         content = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -250,35 +267,35 @@ def _is_model(config: Path) -> bool:
 
 
 def _check_folder(name: str, where: str) -> None:
-    """Refuse what is not a model folder before the library takes it for a name."""
+    """Raise a clear error for a wrong path, which the library would take for a name."""
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise SettingsError(f"{where}: there is no config.json in this folder.")
+            raise SettingsError(f"{where}: the folder has no config.json.")
     elif name.startswith((".", "/")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-        raise SettingsError(f"{where}: there is no such folder.")
+        raise SettingsError(f"{where}: the folder does not exist.")
 
 
 @contextmanager
 def hide_progress_bars() -> Iterator[None]:
-    """Keep `transformers` from drawing a bar while it loads a model."""
-    bars = logging.is_progress_bar_enabled()
+    """Hide the progress bars that `transformers` shows while it loads a model."""
+    was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if bars:
+        if was_enabled:
             logging.enable_progress_bar()
 
 
 def remove_pooler(model: Any) -> Any:
-    """Take away the pooling that Perron's stands for, which nothing would train."""
+    """Remove the pooler of a model, which Perron replaces and would not train."""
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     return model
 
 
 def remove_embeddings(model: Any) -> Any:
-    """Take away the matrix of vectors, and the pooling."""
+    """Remove the input embeddings and the pooler of a model."""
     model.set_input_embeddings(None)
     return remove_pooler(model)
