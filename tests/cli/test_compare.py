@@ -77,7 +77,7 @@ def test_a_variant_changes_the_aggregator_and_the_seed_alone(tmp_path):
     assert centrality == recipe.model_copy(update={"training": training})
     assert other.model.aggregator.hidden_dim == 30  # the recipe's
     assert reverse.model.aggregator.reverse
-    assert reverse.model.aggregator.capsules == 4
+    assert reverse.model.aggregator.num_capsules == 4
     with pytest.raises(SettingsError, match="sdpa"):
         recipes(tmp_path, recipe, "sdpa")
     with pytest.raises(SettingsError, match="head"):

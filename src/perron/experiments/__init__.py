@@ -1,4 +1,4 @@
-"""Studies: many runs that answer one question, with a record of each."""
+"""Studies: variants of a recipe, each trained with several seeds and compared."""
 
 from perron.experiments.runner import compare, run_study
 from perron.experiments.study import Study, read_study

@@ -1,4 +1,4 @@
-"""Records of runs, and the runs that a study still needs."""
+"""Records of finished runs, and the remaining runs of a study."""
 
 import json
 import shlex
@@ -21,32 +21,32 @@ from perron.training.run import Result, read_predictions
 
 RECORD = "record.json"
 RECORDS = "records.jsonl"
-RECIPE = "recipe.toml"  # in the folder of a comparison, the settings that runs share
+RECIPE = "recipe.toml"  # in the folder of a comparison: settings shared by all runs
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run.
+    """Record of a finished run.
 
     Attributes:
-        command: Command that does the run again.
-        variant: Variant of the study.
-        point: Point of the study's grid.
+        command: Command that reproduces the run.
+        variant: Name of the variant.
+        point: Index of the grid point.
         seed: Random seed.
-        commit: Commit of Perron's source, or its version without one.
+        commit: Commit of Perron's source, or its version if there is none.
         data: Fingerprint of texts, labels and vocabulary.
         dev: Metrics of the best epoch on dev data, by name.
-        test: Metrics of the same epoch on test data; None without test data.
+        test: Metrics of the best epoch on test data; None without test data.
         epochs: Number of epochs.
-        best_epoch: Number of the best epoch, from 0.
+        best_epoch: Best epoch, counted from 0.
         parameters: Number of trained parameters.
-        epoch_seconds: Seconds of training per epoch, the median.
-        graphs: The `GraphMeasure` of each level.
-        test_digest: Digest of the true classes; runs on the same test texts share it.
-        correct: Whether each test example is correct, one bit each, as hexadecimal
-            digits.
+        epoch_seconds: Median training time per epoch.
+        graphs: `GraphMeasure` of each pooling level.
+        test_digest: Hash of the true classes, equal for runs on the same test data.
+        correct: Whether each test example was classified correctly, one bit each, in
+            hexadecimal.
         test_size: Number of test examples.
-        data_bytes: Size of the data files; None if unknown.
+        data_bytes: Total size of the data files; None if unknown.
     """
 
     command: str
@@ -68,7 +68,7 @@ class RunRecord:
     data_bytes: int | None = None
 
     def correct_mask(self) -> Bool[np.ndarray, " n"]:
-        """Return which test examples were right."""
+        """Return whether each test example was classified correctly."""
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(self.correct), np.uint8))
         return bits[: self.test_size].astype(bool)
 
@@ -81,11 +81,11 @@ def make_record(
     point: int,
     data_bytes: int | None,
 ) -> RunRecord:
-    """Return the record of the run in a folder."""
+    """Create the record of the run in a folder."""
     predicted = expected = np.empty(0, np.int64)
     if result.test is not None:
         predicted, expected = read_predictions(folder)
-    right = np.packbits(predicted == expected).tobytes().hex()
+    correct = np.packbits(predicted == expected).tobytes().hex()
     return RunRecord(
         command=command,
         variant=variant,
@@ -101,7 +101,7 @@ def make_record(
         epoch_seconds=round(result.epoch_seconds, 3),
         graphs=result.graphs,
         test_digest=digest([expected.tobytes()])[:16],
-        correct=right,
+        correct=correct,
         test_size=len(expected),
         data_bytes=data_bytes,
     )
@@ -109,7 +109,10 @@ def make_record(
 
 @cache
 def source_version() -> str:
-    """Return the commit of Perron's source, ``+`` if it was changed; or its version."""
+    """Return the commit of Perron's source, or its version if there is none.
+
+    Uncommitted changes are marked with a trailing ``+``.
+    """
     home = Path(perron.__file__).parent
     try:
         commit, changed, _ = (
@@ -122,7 +125,7 @@ def source_version() -> str:
             for command in (
                 ["rev-parse", "--short=12", "HEAD"],
                 ["status", "--porcelain", "--", str(home)],
-                # Fails where this is installed inside a repository of something else.
+                # Fails if perron is installed inside another repository.
                 ["ls-files", "--error-unmatch", "__init__.py"],
             )
         )
@@ -132,19 +135,19 @@ def source_version() -> str:
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    """Write the record of a run into its folder."""
+    """Write the record of a run to its folder."""
     write_records(folder / RECORD, [record])
 
 
 def read_records(path: Path) -> list[RunRecord]:
-    """Read a file with one record per line; no file has no records."""
+    """Read a file with one record per line; a missing file has no records."""
     if not path.exists():
         return []
     records = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             table = json.loads(line)
-        except ValueError as error:  # not UTF-8 either
+        except ValueError as error:  # includes invalid UTF-8
             raise DataError(f"is not valid JSON: {error}", path, number) from error
         records.append(from_table(RunRecord, "record", table, f"{path}, line {number}"))
     return records
@@ -157,10 +160,10 @@ def write_records(path: Path, records: Iterable[RunRecord]) -> None:
 
 
 def study_records(study: Study, done: Mapping[str, RunRecord]) -> list[RunRecord]:
-    """Return the records of the study's runs, in its order.
+    """Return the records of the study's finished runs, in the order of the study.
 
-    A run is identified by its command: the name of its variant and the number of its
-    grid point may have changed since.
+    A run is identified by its command. The name of its variant and the index of its
+    grid point may have changed since it was recorded.
     """
     return [
         replace(done[trial.command], variant=trial.variant, point=trial.point)
@@ -170,13 +173,13 @@ def study_records(study: Study, done: Mapping[str, RunRecord]) -> list[RunRecord
 
 
 def finished_records(study: Study, folder: Path) -> list[RunRecord]:
-    """Return the records of those of the study's runs that are done, in its order."""
+    """Read the records of the study's finished runs, in the order of the study."""
     return study_records(study, find_records(study, folder))
 
 
 def find_records(study: Study, folder: Path) -> dict[str, RunRecord]:
-    """Return all records in the folder by their commands, also of other settings."""
-    found = {
+    """Read all records in the folder, including those of other settings, by command."""
+    records = {
         record.command: record
         for record in read_study_records(folder / RECORDS, study, folder)
     }
@@ -185,57 +188,60 @@ def find_records(study: Study, folder: Path) -> dict[str, RunRecord]:
             trial.run_folder(folder) / RECORD, study, folder
         ):
             if record.command == trial.command:
-                found[record.command] = record
-    return found
+                records[record.command] = record
+    return records
 
 
 def read_study_records(path: Path, study: Study, folder: Path) -> list[RunRecord]:
-    """Read records; commands with a recipe in the folder name it where it is now.
+    """Read records; update the recipe's path in their commands if it is in the folder.
 
-    A folder with its own recipe can so be moved, or be named by another path.
+    This allows a folder with its own recipe to be moved.
     """
     records = read_records(path)
     recipe = Path(study.recipe)
     if recipe != folder / RECIPE:
         return records
-    moved = []
+    updated = []
     for record in records:
-        words = shlex.split(record.command)
-        if Path(words[2]).name == RECIPE:
-            words[2] = study.recipe
-        moved.append(replace(record, command=shlex.join(words)))
-    return moved
+        arguments = shlex.split(record.command)
+        if Path(arguments[2]).name == RECIPE:
+            arguments[2] = study.recipe
+        updated.append(replace(record, command=shlex.join(arguments)))
+    return updated
 
 
 def required_trials(study: Study, done: Mapping[str, RunRecord]) -> list[Trial]:
-    """Return the runs that belong to a study, as far as is known by now."""
-    chosen = {name: best_point(study, name, done) for name in study.variants}
+    """Return the runs of a study that can be determined so far.
+
+    The seeds of a variant follow once all of its grid points have been run.
+    """
+    best_points = {name: best_point(study, name, done) for name in study.variants}
     tuning = [
         Trial(study, name, point, 0)
         for point in range(len(study.grid))
         for name in study.variants
     ]
-    others = [
+    repetitions = [
         Trial(study, name, point, seed)
         for seed in range(1, max(map(study.num_seeds, study.variants)))
-        for name, point in chosen.items()
+        for name, point in best_points.items()
         if point is not None and seed < study.num_seeds(name)
     ]
-    return tuning + others
+    return tuning + repetitions
 
 
 def missing_trials(study: Study, done: Mapping[str, RunRecord]) -> list[Trial]:
-    """Return the runs that are not done."""
+    """Return the runs that have no record yet."""
     return [t for t in required_trials(study, done) if t.command not in done]
 
 
 def best_point(study: Study, variant: str, done: Mapping[str, RunRecord]) -> int | None:
-    """Return the point of the grid that is best on dev; None if not all were run."""
-    found = [
+    """Return the grid point with the best dev accuracy; None if not all have run."""
+    records = [
         done.get(Trial(study, variant, point, 0).command)
         for point in range(len(study.grid))
     ]
-    if any(record is None for record in found):
+    if any(record is None for record in records):
         return None
-    dev = [record.dev["accuracy"] for record in found if record is not None]
-    return dev.index(max(dev))  # of equals the first
+    dev = [record.dev["accuracy"] for record in records if record is not None]
+    return dev.index(max(dev))  # the first in case of a tie

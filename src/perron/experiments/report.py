@@ -1,4 +1,4 @@
-"""Summaries of studies: significance, tables, a picture."""
+"""Reports of studies: significance tests, tables and plots."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from perron.experiments.study import Study
 from perron.files import atomic_write, csv_bytes, format_p_value, markdown_table
 from perron.training.metrics import METRICS, metric_title
 
-ACCURACY = "accuracy"  # chooses grid points, and has a significance test
+ACCURACY = "accuracy"  # metric for grid points and significance tests
 
 
 def paired_p_value(
@@ -24,38 +24,39 @@ def paired_p_value(
 ) -> float:
     r"""Return the p-value of the difference in accuracy between two models.
 
-    An exact two-sided permutation test, paired by test example: the models exchange
-    their answers to an example, of all seeds, with probability one half. The p-value
-    says whether the difference would hold for other texts. Whether it would hold for
-    other seeds shows in the standard deviation.
+    Exact two-sided permutation test, paired by test example: for each example, the two
+    models swap their predictions of all seeds with probability one half. The p-value
+    shows whether the difference generalizes to other texts. The standard deviation
+    shows whether it generalizes to other seeds.
 
-    An exchange flips the sign of d_i, the number of seeds that are correct in the first
-    model minus that in the second. The sum of the d_i with random signs has the
-    characteristic function Π_i cos(d_i ω), and all 2ⁿ exchanges are counted by its
-    Fourier transform. (`scipy.stats.permutation_test` draws some of them; for 10,000
-    examples it takes ten seconds.)
+    A swap flips the sign of d_i, the number of seeds for which the first model is
+    correct on example i minus that for the second model. The sum of the d_i with random
+    signs has the characteristic function Π_i cos(d_i ω). Its Fourier transform counts
+    all 2ⁿ permutations. (`scipy.stats.permutation_test` samples them and takes ten
+    seconds for 10,000 examples.)
 
     Args:
-        first: Whether each answer is correct, for each seed.
-        second: The same for the other model, with as many seeds.
+        first: Whether each prediction of the first model is correct, per seed.
+        second: The same for the second model, with the same number of seeds.
     """
     difference = first.sum(0) - second.sum(0)
     sizes, counts = np.unique(np.abs(difference), return_counts=True)
     largest = int(sizes @ counts)
-    size = 2 * largest + 1  # the sums from -largest to largest
+    size = 2 * largest + 1  # sums from -largest to largest
     frequencies = np.arange(largest + 1) * 2 * np.pi / size
     spectrum = np.prod(
         [np.cos(d * frequencies) ** c for d, c in zip(sizes, counts, strict=True)], 0
     )
-    chances = np.fft.irfft(spectrum, size)[: largest + 1]  # of the sums 0 to largest
+    probabilities = np.fft.irfft(spectrum, size)[: largest + 1]  # of sums 0 to largest
     observed = abs(int(difference.sum()))
-    tail = chances[observed:].sum() * 2 - (chances[0] if observed == 0 else 0.0)
-    smallest = 2.0 ** (1 - np.count_nonzero(difference))  # two of all exchanges
+    tail = 2 * probabilities[observed:].sum()
+    tail -= probabilities[0] if observed == 0 else 0.0
+    smallest = 2.0 ** (1 - np.count_nonzero(difference))  # two of all permutations
     return float(np.clip(tail, min(smallest, 1.0), 1.0))
 
 
 class MeanStd(NamedTuple):
-    """Mean and standard deviation over seeds; no deviation for one seed."""
+    """Mean and standard deviation over seeds; the latter is None for a single seed."""
 
     mean: float
     deviation: float | None
@@ -70,13 +71,13 @@ class SummaryRow:
         seeds: Number of runs.
         dev: Metrics on dev data, by name.
         test: Metrics on test data, by name; empty without test data.
-        p_value: P-value of the difference in test accuracy to the reference; None for
+        p_value: P-value of the difference in test accuracy from the reference; None for
             the reference.
-        graphs: Mean context dependence and second eigenvalue of each level's graphs.
+        graphs: Mean context dependence and second eigenvalue of the graphs, per level.
         parameters: Number of trained parameters.
-        epoch_seconds: Seconds of training per epoch, the median.
-        time_ratio: That time relative to the speed reference; None without one.
-        chosen: Settings of the chosen grid point.
+        epoch_seconds: Median training time per epoch.
+        time_ratio: Training time relative to the speed reference; None without one.
+        chosen: Settings of the best grid point.
     """
 
     variant: str
@@ -92,7 +93,7 @@ class SummaryRow:
 
 
 def summarize(study: Study, records: Sequence[RunRecord]) -> list[SummaryRow]:
-    """Return a row for each variant whose grid is done, of the seeds that are."""
+    """Summarize the finished seeds of each variant whose grid is complete."""
     runs = {name: chosen_runs(study, name, records) for name in study.variants}
     reference = runs[study.reference_variant]
     base = _seconds(runs[study.speed_reference]) if study.speed_reference else None
@@ -112,14 +113,14 @@ def summarize(study: Study, records: Sequence[RunRecord]) -> list[SummaryRow]:
 def chosen_runs(
     study: Study, variant: str, records: Sequence[RunRecord]
 ) -> list[RunRecord]:
-    """Return the runs of the point that is best on dev, in the order of the seeds."""
+    """Return the runs of the grid point with the best dev accuracy, by seed."""
     own = [record for record in records if record.variant == variant]
     tuning = sorted((r for r in own if r.seed == 0), key=lambda r: r.point)
     if len(tuning) < len(study.grid):
         return []
-    best = max(tuning, key=lambda record: record.dev[ACCURACY])  # of equals the first
-    of_point = [record for record in own if record.point == best.point]
-    return sorted(of_point, key=lambda record: record.seed)
+    best = max(tuning, key=lambda r: r.dev[ACCURACY])  # the first in case of a tie
+    at_point = [record for record in own if record.point == best.point]
+    return sorted(at_point, key=lambda record: record.seed)
 
 
 def _row(
@@ -131,8 +132,8 @@ def _row(
 ) -> SummaryRow:
     if len({run.data for run in runs}) > 1:
         raise DataError(
-            f"the runs of {name} must be trained on the same data to have a mean, got "
-            "several. Run the study again with another --out."
+            f"the runs of {name} must all be trained on the same data, got several "
+            "versions. Run the study again with another --out."
         )
     test = [run.test for run in runs if run.test is not None]
     first, seconds = runs[0], _seconds(runs)
@@ -140,8 +141,8 @@ def _row(
     return SummaryRow(
         variant=name,
         seeds=len(runs),
-        dev=_over_seeds([run.dev for run in runs]),
-        test=_over_seeds(test),
+        dev=_aggregate([run.dev for run in runs]),
+        test=_aggregate(test),
         p_value=_p_value(runs, reference) if reference and test else None,
         graphs=[tuple(np.mean(level, 0).tolist()) for level in levels],
         parameters=first.parameters,
@@ -155,15 +156,15 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
     return float(np.median([run.epoch_seconds for run in runs])) if runs else 0.0
 
 
-def _over_seeds(metrics: Sequence[Mapping[str, float]]) -> dict[str, MeanStd]:
-    """Return each metric that all seeds have."""
+def _aggregate(metrics: Sequence[Mapping[str, float]]) -> dict[str, MeanStd]:
+    """Return mean and deviation of each metric that all seeds have."""
     shared = [
         name for name in (metrics or [{}])[0] if all(name in own for own in metrics)
     ]
-    return {name: _spread([own[name] for own in metrics]) for name in shared}
+    return {name: _mean_std([own[name] for own in metrics]) for name in shared}
 
 
-def _spread(values: Sequence[float]) -> MeanStd:
+def _mean_std(values: Sequence[float]) -> MeanStd:
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return MeanStd(float(np.mean(values)), deviation)
 
@@ -173,24 +174,30 @@ def _pairs(graphs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
 
 
 def _p_value(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> float | None:
-    """Return p over the seeds that both have; None if they share none."""
+    """Return the p-value over the shared seeds; None if there are none."""
     seeds = {run.seed for run in runs} & {run.seed for run in reference}
-    own, other = ([r for r in of if r.seed in seeds] for of in (runs, reference))
+    own, other = ([r for r in group if r.seed in seeds] for group in (runs, reference))
     if not seeds:
         return None
     if len({run.test_digest for run in (*own, *other)}) > 1:
         raise DataError(
             f"{runs[0].variant} and {reference[0].variant} were tested on different "
-            "texts and cannot be compared"
+            "texts and cannot be compared. Run the study again with another --out."
         )
     first, second = (
-        np.stack([run.correct_mask() for run in of]) for of in (own, other)
+        np.stack([run.correct_mask() for run in group]) for group in (own, other)
     )
     return paired_p_value(first, second)
 
 
 class TableColumn(NamedTuple):
-    """A column of the table of a study."""
+    """A column of a study's table.
+
+    Attributes:
+        name: Heading.
+        meaning: Explanation for the legend; may be empty.
+        cells: Value of each row.
+    """
 
     name: str
     meaning: str
@@ -198,20 +205,21 @@ class TableColumn(NamedTuple):
 
 
 def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
-    """Return the columns of a study's table that are not empty."""
+    """Return the non-empty columns of a study's table."""
     candidates = [
         TableColumn("variant", "", [row.variant for row in rows]),
         TableColumn("seeds", "", [str(row.seeds) for row in rows]),
         *_metric_columns(rows),
         TableColumn(
             "p",
-            f"p-value of the difference in test accuracy to {study.reference_variant}, "
-            "paired by test example (exact permutation test, the seeds that both have)",
+            "p-value of the difference in test accuracy from "
+            f"{study.reference_variant}, paired by test example (exact permutation "
+            "test over the shared seeds)",
             [format_p_value(row.p_value) for row in rows],
         ),
         TableColumn(
             "context",
-            "how much an edge into a word depends on the word it comes from (0 is "
+            "how much an edge into a word depends on its source word (0 is "
             "self-attention)",
             [", ".join(f"{context:.2f}" for context, _ in row.graphs) for row in rows],
         ),
@@ -223,7 +231,7 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
         TableColumn("parameters", "", [f"{row.parameters:,}" for row in rows]),
         TableColumn(
             "s/epoch",
-            "seconds of training per epoch, without evaluation",
+            "median training time per epoch in seconds, without evaluation",
             [f"{row.epoch_seconds:.1f}" for row in rows],
         ),
         TableColumn(
@@ -233,7 +241,7 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
         ),
         TableColumn(
             "chosen",
-            "grid point, chosen by dev accuracy with seed 0",
+            "grid point with the best dev accuracy, chosen with seed 0",
             [row.chosen for row in rows],
         ),
     ]
@@ -241,7 +249,7 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
 
 
 def _metric_columns(rows: Sequence[SummaryRow]) -> list[TableColumn]:
-    """Return accuracies, then the other metrics on test data, or on dev without."""
+    """Return the accuracies, then the other metrics on test data (or dev data)."""
     part = "test" if any(row.test for row in rows) else "dev"
     others = dict.fromkeys(name for row in rows for name in getattr(row, part))
     others.pop(ACCURACY, None)
@@ -253,21 +261,21 @@ def _metric_columns(rows: Sequence[SummaryRow]) -> list[TableColumn]:
         columns.append(
             TableColumn(
                 part if name == ACCURACY else f"{part} {metric_title(name)}",
-                f"{metric_title(name)}{unit}, mean ± standard deviation over the seeds",
+                f"{metric_title(name)}{unit}, mean ± standard deviation over seeds",
                 [format_mean_std(name, getattr(row, part).get(name)) for row in rows],
             )
         )
     return columns
 
 
-def format_mean_std(metric: str, spread: MeanStd | None) -> str:
-    """Return mean and deviation of a metric as text; nothing for None."""
-    if spread is None:
+def format_mean_std(metric: str, mean_std: MeanStd | None) -> str:
+    """Format mean and standard deviation of a metric; return "" for None."""
+    if mean_std is None:
         return ""
     known = METRICS.get(metric)
     scale, digits = (100, 1) if known is not None and known.in_percent else (1, 3)
     return " ± ".join(
-        f"{scale * value:.{digits}f}" for value in spread if value is not None
+        f"{scale * value:.{digits}f}" for value in mean_std if value is not None
     )
 
 
@@ -291,7 +299,7 @@ def markdown(study: Study, rows: Sequence[SummaryRow]) -> str:
 
 
 def csv_rows(records: Sequence[RunRecord]) -> list[list[str]]:
-    """Return a row for each run, with everything needed to get its results again."""
+    """Return one row per run, with everything needed to reproduce it."""
     run = ("variant", "point", "seed")
     results = ("epochs", "best_epoch", "parameters", "epoch_seconds")
     origin = ("commit", "data", "command")
@@ -317,40 +325,40 @@ def csv_rows(records: Sequence[RunRecord]) -> list[list[str]]:
 def write_report(
     study: Study, records: Sequence[RunRecord], folder: Path, name: str = "study"
 ) -> list[SummaryRow]:
-    """Write NAME.md, NAME.json, NAME.png and runs.csv; return the rows of the table."""
+    """Write NAME.md, NAME.json, NAME.png and runs.csv; return the summary."""
     rows = summarize(study, records)
     table = [_json(row) for row in rows]
     atomic_write(folder / f"{name}.md", markdown(study, rows).encode())
     atomic_write(folder / f"{name}.json", json.dumps(table, indent=2).encode())
-    atomic_write(folder / f"{name}.png", picture(rows))
+    atomic_write(folder / f"{name}.png", plot_accuracies(rows))
     atomic_write(folder / "runs.csv", csv_bytes(csv_rows(records)))
     return rows
 
 
 def _json(row: SummaryRow) -> dict[str, Any]:
     parts = {
-        part: {key: spread._asdict() for key, spread in metrics.items()}
+        part: {key: value._asdict() for key, value in metrics.items()}
         for part, metrics in (("dev", row.dev), ("test", row.test))
     }
     return {**asdict(row), **parts}
 
 
-def picture(rows: Sequence[SummaryRow]) -> bytes:
-    """Draw the accuracies with their deviations, on dev without test data; as PNG."""
-    from matplotlib.figure import Figure  # seconds
+def plot_accuracies(rows: Sequence[SummaryRow]) -> bytes:
+    """Plot test accuracies (or dev accuracies) with error bars, as PNG."""
+    from matplotlib.figure import Figure  # takes seconds to import
 
     part = "test" if all(row.test for row in rows) else "dev"
-    spreads = [getattr(row, part)[ACCURACY] for row in rows][::-1]
+    accuracies = [getattr(row, part)[ACCURACY] for row in rows][::-1]
     figure = Figure(figsize=(7, 0.5 * len(rows) + 1.2), layout="constrained")
     axis = figure.subplots()
     axis.errorbar(
-        [100 * spread.mean for spread in spreads],
+        [100 * accuracy.mean for accuracy in accuracies],
         [row.variant for row in rows][::-1],
-        xerr=[100 * (spread.deviation or 0.0) for spread in spreads],
+        xerr=[100 * (accuracy.deviation or 0.0) for accuracy in accuracies],
         fmt="o",
         capsize=4,
     )
-    axis.set(xlabel=f"{part} accuracy in percent (bars: standard deviation over seeds)")
+    axis.set(xlabel=f"{part} accuracy in % (error bars: standard deviation over seeds)")
     axis.margins(y=0.15)
     axis.grid(axis="x", alpha=0.3)
     content = BytesIO()

@@ -1,4 +1,4 @@
-"""Runs of a study, resumable and shared by several processes."""
+"""Execution of studies, which can be resumed and shared by several processes."""
 
 import os
 import time
@@ -32,9 +32,7 @@ from perron.training.run import train
 
 WAIT_SECONDS = 2.0
 
-Shared = TypeVar("Shared")
-
-
+T = TypeVar("T")
 OnTrial = Callable[[Trial, int, int], Sequence[Callback]]
 OnDataReady = Callable[[PreparedRun], None]
 
@@ -51,12 +49,13 @@ def compare(
 ) -> tuple[Study, list[RunRecord]]:
     """Train aggregators with several seeds; return the study and its records.
 
-    Aggregators take turns within a seed, so that their times can be compared. The
-    folder gets the recipe that they share, as recipe.toml.
+    All aggregators are trained with one seed before the next, so that their times can
+    be compared. The shared recipe is written to the folder as recipe.toml.
 
     Args:
-        recipe: Settings that all runs share.
-        aggregators: Names, with options where needed, see `aggregator_study`.
+        recipe: Settings shared by all runs.
+        aggregators: Names of aggregators, optionally with settings, see
+            `aggregator_study`.
         seeds: Number of seeds.
         folder: Folder of the study.
         title: Title of the study.
@@ -67,23 +66,27 @@ def compare(
     shared = recipe.model_copy(update={"model": model})
     file = folder / RECIPE
     study = aggregator_study(shared, str(file), aggregators, seeds, title)
-    with _removed_if_unused(folder):
-        if _is_main():
-            _keep_recipe(shared, file)
-        _broadcast(None)  # the file is there before others read it
+    with _remove_if_unused(folder):
+        if _is_main_process():
+            _write_recipe(shared, file)
+        _broadcast(None)  # wait until the file exists
         try:
             records = run_study(
-                study, folder, root=root, on_trial=on_trial, on_data_ready=_check_test
+                study,
+                folder,
+                root=root,
+                on_trial=on_trial,
+                on_data_ready=_require_test_data,
             )
         except PerronError:
-            if _is_main() and not find_records(study, folder):
-                file.unlink()  # it would refuse other settings, and no run has ended
+            if _is_main_process() and not find_records(study, folder):
+                file.unlink()  # without a finished run, other settings may be used
             raise
     return study, records
 
 
-def _keep_recipe(recipe: Recipe, file: Path) -> None:
-    """Write the recipe; one that is there must be the same."""
+def _write_recipe(recipe: Recipe, file: Path) -> None:
+    """Write the recipe, or check that an existing one is the same."""
     if file.exists():
         before = read_recipe(recipe_table(str(file)), where=str(file))
         changed = differences(
@@ -91,17 +94,20 @@ def _keep_recipe(recipe: Recipe, file: Path) -> None:
         )
         if changed:
             raise SettingsError(
-                f"{file.parent} holds runs with other settings: {'; '.join(changed)}. "
-                "Choose another folder with --out."
+                f"{file.parent} contains runs with other settings: "
+                f"{'; '.join(changed)}. Choose another folder with --out."
             )
         return
     make_folder(file.parent)
     atomic_write(file, recipe.to_toml().encode())
 
 
-def _check_test(prepared: PreparedRun) -> None:
+def _require_test_data(prepared: PreparedRun) -> None:
     if prepared.test is None:
-        raise SettingsError("compare needs test data, got none. Name it or split some.")
+        raise SettingsError(
+            "compare requires test data. Add --test-data FILE, or split some off with "
+            "--split."
+        )
 
 
 def run_study(
@@ -112,40 +118,41 @@ def run_study(
     on_trial: OnTrial | None = None,
     on_data_ready: OnDataReady | None = None,
 ) -> list[RunRecord]:
-    """Run all runs of a study that are not done yet; return all records.
+    """Run a study, skipping finished runs; return all records.
 
-    A stopped run is resumed. A run that another process is doing is left to it and
-    waited for. The folder's records.jsonl replaces runs whose folders are gone. Under
-    ``torchrun`` or ``accelerate launch`` all processes do each run together.
+    A stopped run is resumed. If another process has claimed a run, wait for its result.
+    Runs recorded in records.jsonl are not repeated, even if their folders were deleted.
+    Under ``torchrun`` or ``accelerate launch``, all processes work on the same run.
 
     Args:
-        study: Runs to do.
-        folder: Folder of the study, with a folder for each run and records.jsonl.
+        study: Study.
+        folder: Folder of the study, which contains records.jsonl and one folder per
+            run.
         root: Folder of the datasets.
-        on_trial: Called before each run with the run, the number of runs that are done
-            and the number of all runs. Returns the callbacks of the run.
+        on_trial: Called before each run with the run, the number of finished runs and
+            the total number of runs. Returns the callbacks of the run.
         on_data_ready: Called with the data of each run before its first step. May raise
-            to refuse them.
+            an error.
     """
-    _check(study)  # report a mistake before hours have passed
-    with _removed_if_unused(folder):
+    _check_settings(study)  # fail now rather than after hours
+    with _remove_if_unused(folder):
         make_folder(folder)
         _check_data(study, find_records(study, folder), folder, root)
         return _run_all(study, folder, root, on_trial, on_data_ready)
 
 
 @contextmanager
-def _removed_if_unused(folder: Path) -> Iterator[None]:
-    """Remove a folder that is made inside and stays without a run, on an error."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+def _remove_if_unused(folder: Path) -> Iterator[None]:
+    """On an error, remove a folder that was created in the block and holds no run."""
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # something is in a folder: leave it
-            if made and all(path.suffix == ".lock" for path in folder.iterdir()):
+        with suppress(OSError):  # keep folders that contain other files
+            if created and all(path.suffix == ".lock" for path in folder.iterdir()):
                 for path in folder.iterdir():
                     path.unlink()
-                for path in made:
+                for path in created:
                     path.rmdir()
         raise
 
@@ -157,43 +164,42 @@ def _run_all(
     on_trial: OnTrial | None,
     on_data_ready: OnDataReady | None,
 ) -> list[RunRecord]:
-    """Do the runs one by one, as long as there are some."""
+    """Do the remaining runs one at a time."""
     while True:
         with ExitStack() as claim:
             done: dict[str, RunRecord] = {}
             todo: list[Trial] = []
             trial = None
-            if _is_main():
+            if _is_main_process():
                 done = find_records(study, folder)
                 todo = missing_trials(study, done)
                 if done:
-                    _write(study, done, folder)  # they can be kept as they come
+                    _write_all_records(study, done, folder)
                 trial = _claim_first_free(todo, folder, claim)
-            is_over, trial = _broadcast((not todo, trial))
-            if is_over:
+            is_finished, trial = _broadcast((not todo, trial))
+            if is_finished:
                 return _broadcast(study_records(study, done))
             if trial is None:
                 time.sleep(WAIT_SECONDS)
                 continue
             callbacks: Sequence[Callback] = ()
-            if on_trial is not None and _is_main():
-                callbacks = on_trial(
-                    trial, len(study_records(study, done)), study.num_runs
-                )
+            if on_trial is not None and _is_main_process():
+                num_done = len(study_records(study, done))
+                callbacks = on_trial(trial, num_done, study.num_runs)
             _run(trial, folder, root, callbacks, on_data_ready)
 
 
-def _is_main() -> bool:
+def _is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _broadcast(value: Shared) -> Shared:
-    """Return the main process's value, in every process of a distributed launch."""
+def _broadcast(value: T) -> T:
+    """Return the main process's value in every process of a distributed launch."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return value
     from accelerate.utils import broadcast_object_list
 
-    make_accelerator("fp32")  # joins the processes
+    make_accelerator("fp32")  # initializes the process group
     values = [value]
     broadcast_object_list(values)
     return values[0]
@@ -202,7 +208,7 @@ def _broadcast(value: Shared) -> Shared:
 def _claim_first_free(
     todo: Sequence[Trial], folder: Path, claim: ExitStack
 ) -> Trial | None:
-    """Lock the first run that no other process is doing; return it, if any."""
+    """Lock and return the first run that no other process has claimed, if any."""
     for trial in todo:
         try:
             done = _claim(trial, folder, claim)
@@ -210,26 +216,26 @@ def _claim_first_free(
             continue
         if done is None:
             return trial
-        claim.close()  # another process has finished it meanwhile
+        claim.close()  # another process has finished it in the meantime
     return None
 
 
 def _claim(trial: Trial, folder: Path, claim: ExitStack) -> RunRecord | None:
-    """Lock a run; return its record if it is done.
+    """Lock a run; return its record if it has finished.
 
     Raises:
-        FolderLockedError: Another process is doing it.
+        FolderLockedError: If another process has claimed the run.
     """
-    source_version()  # of the code that runs now, whatever is committed meanwhile
-    place = trial.run_folder(folder)
+    source_version()  # cached now, in case the repository changes during the run
+    run_folder = trial.run_folder(folder)
     make_folder(folder)
     claim.enter_context(lock_folder(folder, trial.lock_name))
-    for record in read_study_records(place / RECORD, trial.study, folder):
+    for record in read_study_records(run_folder / RECORD, trial.study, folder):
         if record.command == trial.command:
             return record
         raise PerronError(
-            f"{place} holds another run, {record.command}. Choose another folder with "
-            "--out, or remove it."
+            f"{run_folder} contains another run, {record.command}. Choose another "
+            "folder with --out, or delete this one."
         )
     return None
 
@@ -241,11 +247,11 @@ def _run(
     callbacks: Sequence[Callback],
     on_data_ready: OnDataReady | None = None,
 ) -> RunRecord:
-    """Do or resume a run that is claimed; return its record."""
-    place = trial.run_folder(folder)
+    """Start or resume a claimed run; return its record."""
+    run_folder = trial.run_folder(folder)
     result = train(
         trial.recipe(),
-        place,
+        run_folder,
         root=root,
         resume=True,
         callbacks=callbacks,
@@ -253,14 +259,14 @@ def _run(
     )
     record = make_record(
         result,
-        place,
+        run_folder,
         trial.command,
         trial.variant,
         trial.point,
         trial.data_bytes(root),
     )
-    if _is_main():
-        write_record(place, record)
+    if _is_main_process():
+        write_record(run_folder, record)
     return record
 
 
@@ -271,65 +277,68 @@ def run_trial(
     root: Path | None = None,
     callbacks: Callable[[], Sequence[Callback]] = tuple,
 ) -> RunRecord:
-    """Do or resume one run, unless it is done; return its record.
+    """Start or resume one run, unless it has finished; return its record.
 
     Args:
-        trial: The run.
+        trial: Run.
         folder: Folder of the study.
         root: Folder of the datasets.
-        callbacks: Returns the callbacks of the run. Called when the run begins.
+        callbacks: Function that returns the callbacks of the run, called when the run
+            starts.
 
     Raises:
-        FolderLockedError: Another process is doing it.
+        FolderLockedError: If another process has claimed the run.
     """
     with ExitStack() as claim:
         record = _claim(trial, folder, claim)
         if record is None:
             return _run(trial, folder, root, callbacks())
-        _refuse_other_data(trial, record, folder, root)
+        _check_same_data(trial, record, folder, root)
         return record
 
 
-def _check(study: Study) -> None:
-    """Raise if a run has bad settings, or two variants would share a folder."""
+def _check_settings(study: Study) -> None:
+    """Raise an error if settings are invalid or two variants would share a folder."""
     owners: dict[str, str] = {}
     for trial in all_trials(study):
         trial.recipe()
         other = owners.setdefault(trial.folder_name, trial.variant)
         if other != trial.variant:
             raise SettingsError(
-                f"{study.title}: the variants {other!r} and {trial.variant!r} would "
-                "have the same folders: give one of them another name"
+                f"{study.title}: the names of variants {other!r} and "
+                f"{trial.variant!r} lead to the same folder. Rename one of them."
             )
 
 
 def _check_data(
     study: Study, done: Mapping[str, RunRecord], folder: Path, root: Path | None
 ) -> None:
-    """Raise if a run that is done was trained on other files than there are now."""
+    """Raise an error if the data files have changed since a finished run."""
     for trial in all_trials(study):
         if trial.command in done:
-            _refuse_other_data(trial, done[trial.command], folder, root)
+            _check_same_data(trial, done[trial.command], folder, root)
 
 
-def _refuse_other_data(
+def _check_same_data(
     trial: Trial, record: RunRecord, folder: Path, root: Path | None
 ) -> None:
     now = trial.data_bytes(root)
     if None not in (record.data_bytes, now) and record.data_bytes != now:
         raise PerronError(
             f"{folder}: {trial.variant} with seed {trial.seed} was trained on "
-            f"{record.data_bytes:,} bytes of data, and now there are {now:,}. Choose "
-            "another folder with --out, or remove what is in it"
+            f"{record.data_bytes:,} bytes of data, but the files now have {now:,}. "
+            "Choose another folder with --out, or delete the contents of this one."
         )
 
 
-def _write(study: Study, done: Mapping[str, RunRecord], folder: Path) -> None:
-    """Write all records, those of the study first.
+def _write_all_records(
+    study: Study, done: Mapping[str, RunRecord], folder: Path
+) -> None:
+    """Write records.jsonl, with the records of the study first.
 
-    The others belong to seeds or variants that were asked for at another time.
+    Other records belong to seeds or variants of earlier calls.
     """
     own = study_records(study, done)
-    mine = {record.command for record in own}
-    others = [record for record in done.values() if record.command not in mine]
+    commands = {record.command for record in own}
+    others = [record for record in done.values() if record.command not in commands]
     write_records(folder / RECORDS, [*own, *others])

@@ -22,18 +22,18 @@ Overrides = tuple[str, ...]  # "training.seed=3", as for --set
 
 
 class Variant(Settings):
-    """One of the things compared."""
+    """A variant of the recipe."""
 
     set: Overrides = ()
-    seeds: PositiveInt | None = None  # as many as the study says
+    seeds: PositiveInt | None = None  # defaults to the study's
 
 
 class Study(Settings):
-    """What is run.
+    """Variants of a recipe, and the grid on which each of them is tuned.
 
-    Of each variant every point of the grid is run with seed 0, and the point that is
-    best on dev is run with the other seeds: so all variants are tuned with the same
-    effort, and none by its test data.
+    For each variant, every grid point is run with seed 0. The point with the best dev
+    accuracy is then run with the remaining seeds. All variants are thus tuned with the
+    same effort, and none of them on test data.
     """
 
     title: str
@@ -41,10 +41,12 @@ class Study(Settings):
     set: Overrides = ()  # for all runs
     grid: Annotated[tuple[Overrides, ...], Field(min_length=1)] = ((),)
     seeds: PositiveInt = 3
-    reference: str | None = None  # what the others are tested against; else the first
-    speed_reference: str | None = None  # the variant that times are relative to
+    # Variant that the others are tested against. Defaults to the first one.
+    reference: str | None = None
+    speed_reference: str | None = None  # variant that times are relative to
     variants: Annotated[dict[str, Variant], Field(min_length=1)]
-    # What whoever runs it sets, on top of the grid; what a variant sets stays.
+    # Overrides from the command line. They take precedence over the grid, but not over
+    # the variants.
     user_overrides: Overrides = ()
 
     @model_validator(mode="after")
@@ -52,29 +54,29 @@ class Study(Settings):
         for key in ("reference", "speed_reference"):
             name = getattr(self, key)
             if name is not None and name not in self.variants:
-                raise ValueError(f"{key}: there is no variant {name!r}")
+                raise ValueError(f"{key} must be the name of a variant, got {name!r}.")
         return self
 
     @property
     def reference_variant(self) -> str:
-        """The variant that the others are tested against."""
+        """Name of the variant that the others are tested against."""
         return self.reference or next(iter(self.variants))
 
     @property
     def num_runs(self) -> int:
-        """How many there are in all."""
+        """Total number of runs."""
         tuning = (len(self.grid) - 1) * len(self.variants)
         return tuning + sum(map(self.num_seeds, self.variants))
 
     def num_seeds(self, variant: str) -> int:
-        """Return how many runs a variant has."""
+        """Return the number of seeds of a variant."""
         return self.variants[variant].seeds or self.seeds
 
     def tuned_settings(self, variant: str, point: int) -> list[str]:
-        """Return what tells a run's point from the grid's others, as it was run.
+        """Return the settings that a grid point tunes, with their effective values.
 
-        ``asked`` and the variant may have set other values than the point has; of a
-        grid of one point there is nothing to tell.
+        Values of the grid point may be overridden by `user_overrides` and the variant.
+        Empty if the grid has only one point.
         """
         if len(self.grid) == 1:
             return []
@@ -83,17 +85,24 @@ class Study(Settings):
         return [setting for setting in settings if _key(setting) in keys]
 
     def overrides(self, variant: str, point: int, seed: int) -> list[str]:
-        """Return what to set for one run; of what is set twice, the last."""
-        own = self.variants[variant].set
+        """Return the overrides of one run; the last one wins for each key."""
         shared = [*self.set, *self.grid[point], *self.user_overrides]
+        own = self.variants[variant].set
         settings = [*shared, *own, f"training.seed={seed}"]
-        last = {_key(setting): place for place, setting in enumerate(settings)}
-        return [settings[place] for place in sorted(last.values())]
+        last = {_key(setting): index for index, setting in enumerate(settings)}
+        return [settings[index] for index in sorted(last.values())]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a study."""
+    """One run of a study.
+
+    Attributes:
+        study: Study.
+        variant: Name of the variant.
+        point: Index of the grid point.
+        seed: Random seed.
+    """
 
     study: Study
     variant: str
@@ -102,27 +111,26 @@ class Trial:
 
     @property
     def command(self) -> str:
-        """The command that does this run alone."""
+        """Command that reproduces this run."""
         settings = self.study.overrides(self.variant, self.point, self.seed)
-        words = ["perron", "train", self.study.recipe]
-        words += [word for setting in settings for word in ("--set", setting)]
-        return shlex.join(words)
+        options = [word for setting in settings for word in ("--set", setting)]
+        return shlex.join(["perron", "train", self.study.recipe, *options])
 
     @property
     def folder_name(self) -> str:
-        """The name of its folder."""
+        """Name of the folder of the run."""
         name = re.sub(r"[^\w.=-]+", "-", self.variant)
         return f"{name}-point{self.point}-seed{self.seed}"
 
     @property
     def lock_name(self) -> str:
-        """The name of its lock file, in the folder of the study."""
+        """Name of the lock file in the folder of the study."""
         return f".{self.folder_name}.lock"
 
     def run_folder(self, folder: Path) -> Path:
-        """Return its folder in the folder of the study.
+        """Return the folder of the run inside the folder of the study.
 
-        That is the folder of an earlier version of ``perron compare``, if there is one.
+        Folders of earlier versions of ``perron compare`` are recognized.
         """
         earlier = folder / f"{re.sub('[:=,]', '-', self.variant)}-{self.seed}"
         own = folder / self.folder_name
@@ -130,13 +138,13 @@ class Trial:
         return earlier if self.point == 0 and is_earlier else own
 
     def recipe(self) -> Recipe:
-        """Return its settings."""
+        """Return the settings of the run."""
         settings = self.study.overrides(self.variant, self.point, self.seed)
         where = f"{self.study.title}, {self.variant}"
         return read_recipe(recipe_table(self.study.recipe), settings, where)
 
     def data_bytes(self, root: Path | None) -> int | None:
-        """Return the size of all files of its data; None if they are not there."""
+        """Return the total size of the data files; None if they do not exist."""
         try:
             files = source_files(self.recipe().data, root)
         except DataError:
@@ -145,7 +153,7 @@ class Trial:
 
 
 def all_trials(study: Study) -> Iterator[Trial]:
-    """Yield every run that a study may come to, whichever grid points are chosen."""
+    """Yield every possible run of a study, whichever grid points turn out best."""
     for name in study.variants:
         for point in range(len(study.grid)):
             for seed in range(study.num_seeds(name)):
@@ -161,13 +169,13 @@ def read_study(
 ) -> Study:
     """Read a study from a TOML file.
 
-    With ``like = "OTHER.toml"``, the path of another study relative to the file, the
-    settings that the file leaves out are those of the other study.
+    With ``like = "OTHER.toml"``, a path relative to the file, settings that are missing
+    from the file are taken from the other study.
 
     Args:
         name: Path of the file.
-        overrides: Settings of all runs, see `Study.user_overrides`.
-        seeds: Number of runs of each variant. Defaults to the numbers in the study.
+        overrides: Overrides for all runs, see `Study.user_overrides`.
+        seeds: Number of seeds per variant. Defaults to the numbers in the study.
     """
     try:
         study = Study.model_validate(_table(name))
@@ -187,16 +195,16 @@ def read_study(
 def aggregator_study(
     recipe: Recipe, file: str, aggregators: Sequence[str], seeds: int, title: str
 ) -> Study:
-    """Return a study that compares aggregators, with one variant for each.
+    """Create a study that compares aggregators, with one variant for each.
 
-    The others are tested against centrality, or the first aggregator without it, and
-    times are relative to self-attention.
+    The reference is centrality, or the first aggregator if centrality is not compared.
+    Times are relative to self-attention.
 
     Args:
-        recipe: Settings that the variants share.
+        recipe: Settings shared by all variants.
         file: Path of the recipe, for the commands of the runs.
-        aggregators: Names, with options where needed:
-            ``dynamic-routing:reverse=true,capsules=4``.
+        aggregators: Names of aggregators, optionally with settings, such as
+            ``dynamic-routing:reverse=true,num_capsules=4``.
         seeds: Number of seeds.
         title: Title of the table.
     """
@@ -212,10 +220,10 @@ def aggregator_study(
 
 
 def _overrides(recipe: Recipe, aggregator: str) -> Overrides:
-    """Return the settings that change the aggregator of a recipe.
+    """Return the overrides that set the aggregator of a recipe.
 
-    The recipe's own aggregator keeps its options. Another one takes over ``hidden``, so
-    that both have about as many parameters.
+    The recipe's own aggregator keeps its options. Another one inherits ``hidden_dim``,
+    so that both have about the same number of parameters.
     """
     name, _, text = aggregator.partition(":")
     options = tuple(
@@ -231,30 +239,34 @@ def _overrides(recipe: Recipe, aggregator: str) -> Overrides:
 
 
 def _check_effect(study: Study, setting: str) -> None:
-    """Raise if all variants would undo what is asked for."""
+    """Raise an error if every variant overrides a setting from the command line."""
     key = _key(setting)
     if key == "training.seed":
-        raise SettingsError(f"--set {setting}: a study has its own seeds; see --seeds")
-    # Setting a table sets all that is in it.
-    undone = [
+        raise SettingsError(
+            f"--set {setting} has no effect, because a study sets the seeds itself. "
+            "Use --seeds."
+        )
+    # Setting a table also sets everything inside it.
+    shadowed = [
         name
         for name, variant in study.variants.items()
         if any(f"{key}.".startswith(f"{_key(own)}.") for own in variant.set)
     ]
-    if len(undone) == len(study.variants):
+    if len(shadowed) == len(study.variants):
         raise SettingsError(
-            f"--set {setting}: has no effect, as each variant of {study.title} says "
-            "itself what this is; change them in a file of your own (like = ...)"
+            f"--set {setting} has no effect, because every variant of {study.title} "
+            "sets it. Change the variants in your own study file (like = ...)."
         )
 
 
 def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read a study's file, on top of the file that its ``like`` names."""
+    """Read the file of a study, merged with the file named by its ``like`` setting."""
     path = Path(name)
     if not path.is_file():
         raise SettingsError(
-            f"study must be the path of a TOML file, got {name!r}, which is not a file."
-            " The studies of the paper are in papers/gong2019/studies of a checkout."
+            f"study must be the path of a TOML file, got {name!r}, which does not "
+            "exist. The studies of the paper are in papers/gong2019/studies of the "
+            "repository."
         )
     table = migrate("study", read_toml(path), path)
     like = table.pop("like", None)
@@ -262,5 +274,5 @@ def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         return table
     other = str(path.parent / str(like))
     if other in (*seen, name):
-        raise SettingsError(f"{name}: like = {like!r} leads back to this file.")
+        raise SettingsError(f"{name}: like = {like!r} is a circular reference.")
     return {**_table(other, (*seen, name)), **table}
