@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import perron
 from perron.explain import Explanation, Graph, Head, ModelInfo
-from perron.explain.views import page
+from perron.explain.views import html_page
 from timing import Report
 
 WORDS = ["the", "film", "was", "a", "fine", "story", "without", "an", "ending"]
@@ -92,7 +92,7 @@ def main() -> None:
     ):
         for count in (20, 100, 500):
             file = Path(folder, f"{count}.html")
-            file.write_text(page([[random_record(count)]]))
+            file.write_text(html_page([[random_record(count)]]))
             first_drawing, all_edges = measure(browser, file, 2 if report.quick else 9)
             rows.append(
                 {

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import perron
 from perron.explain import Explanation
-from perron.explain.views import view
+from perron.explain.views import terminal_view
 from perron.training.callbacks import read_metrics
 
 VERSION_1 = Path(__file__).with_name("earlier_formats") / "version_1"
@@ -220,7 +220,7 @@ def test_a_graph_record_holds_what_it_held(name):
 def test_a_graph_record_is_rendered(name):
     record = Explanation.from_json((VERSION_1 / "graphs" / f"{name}.json").read_bytes())
     printed = StringIO()
-    Console(file=printed, width=200).print(view(record))
+    Console(file=printed, width=200).print(terminal_view(record))
     terminal, page = printed.getvalue(), record.to_html()
     picture = re.sub("<[^>]*>", " ", record.to_svg())
     for graph in record.words:

@@ -81,9 +81,9 @@ def _artifact(
             f"![{title}]({name}.svg)",
             f"Prediction: {prediction_text(record)}. The area of a node is the "
             "centrality of the word, its share of the total attention. The width of an "
-            "arrow from word j to word i is the flow between them, the edge A_ij times the "
-            "centrality of j. The weight of a word is the sum of the flows into it. "
-            f"Only the strongest arrows are drawn, {EDGES_PER_WORD:g} per word on "
+            "arrow from word j to word i is the flow between them, the edge A_ij times "
+            "the centrality of j. The weight of a word is the sum of the flows into "
+            f"it. Only the strongest arrows are drawn, {EDGES_PER_WORD:g} per word on "
             "average. Flows from a word to itself are not drawn.",
             *sections,
             origin(trained),

@@ -10,7 +10,7 @@ import pytest
 from perron_tests.chromium import arcs, faults_of, quiet_tab
 from perron_tests.pipelines import small_pipeline
 
-from perron.explain.views import framed, page
+from perron.explain.views import html_frame, html_page
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +33,7 @@ def show(browser, tmp_path):
 
     def open_page(rows, clipboard=True, **settings):
         file = tmp_path / "graph.html"
-        file.write_text(page(rows), encoding="utf-8")
+        file.write_text(html_page(rows), encoding="utf-8")
         shown = quiet_tab(browser, **settings)
         opened.append(shown)
         tab = shown.__enter__()
@@ -289,8 +289,8 @@ def test_where_nothing_can_be_copied_the_picture_is_saved(show):
 def test_a_notebook_shows_it_in_a_frame(browser, tmp_path):
     record = explained()
     file = tmp_path / "notebook.html"
-    assert record._repr_html_() == framed(record)
-    file.write_text(f"<style>.word {{color: red}}</style>{framed(record)}")
+    assert record._repr_html_() == html_frame(record)
+    file.write_text(f"<style>.word {{color: red}}</style>{html_frame(record)}")
     with quiet_tab(browser) as tab:
         tab.goto(file.as_uri())
         inner = tab.frame_locator("iframe")

@@ -6,21 +6,28 @@ from perron_tests.errors import mentions
 from perron_tests.explanations import document, graph, pair, text
 
 from perron.explain import Graph, Head
-from perron.explain.flow import check_head, flows, incoming, outgoing, shares, strongest
+from perron.explain.flow import (
+    check_head,
+    flow_matrix,
+    incoming,
+    node_weights,
+    outgoing,
+    strongest_flows,
+)
 
-# 0 gives all to 1; 1 gives a quarter back and keeps the rest.
+# Node 0 passes everything to node 1, which passes a quarter back.
 EDGES = [[0.0, 0.25], [1.0, 0.75]]
-BY_HAND = Graph(["a", "b"], [(0, 1), (2, 3)], [0.2, 0.8], [Head([0.2, 0.8], EDGES)])
+TWO_WORDS = Graph(["a", "b"], [(0, 1), (2, 3)], [0.2, 0.8], [Head([0.2, 0.8], EDGES)])
 
 
-def test_two_words_by_hand():
-    np.testing.assert_allclose(flows(BY_HAND), [[0, 0.2], [0.2, 0.6]])
-    moved = flows(BY_HAND)
-    assert [flow[:2] for flow in incoming(moved, 1, 5)] == [(1, 1), (0, 1)]
-    assert [flow[:2] for flow in outgoing(moved, 0, 5)] == [(0, 1)]  # to itself none
-    assert [flow[:2] for flow in outgoing(moved, 1, 1)] == [(1, 1)]
-    assert {flow[:2] for flow in strongest(moved)} == {(0, 1), (1, 0)}
-    assert all(flow.share == pytest.approx(0.2) for flow in strongest(moved))
+def test_flows_between_two_words():
+    np.testing.assert_allclose(flow_matrix(TWO_WORDS), [[0, 0.2], [0.2, 0.6]])
+    matrix = flow_matrix(TWO_WORDS)
+    assert [flow[:2] for flow in incoming(matrix, 1, 5)] == [(1, 1), (0, 1)]
+    assert [flow[:2] for flow in outgoing(matrix, 0, 5)] == [(0, 1)]  # not to itself
+    assert [flow[:2] for flow in outgoing(matrix, 1, 1)] == [(1, 1)]
+    assert {flow[:2] for flow in strongest_flows(matrix)} == {(0, 1), (1, 0)}
+    assert all(flow.share == pytest.approx(0.2) for flow in strongest_flows(matrix))
 
 
 @settings(deadline=None)
@@ -28,36 +35,36 @@ def test_two_words_by_hand():
 def test_rows_and_columns_sum_to_the_weights(count, heads, seed):
     made = graph(["w"] * count, heads, seed=seed)
     for head in (None, *range(heads)):
-        moved = flows(made, head)
-        np.testing.assert_allclose(moved.sum(0), shares(made, head), rtol=1e-9)
-        np.testing.assert_allclose(moved.sum(1), shares(made, head), rtol=1e-9)
+        matrix = flow_matrix(made, head)
+        np.testing.assert_allclose(matrix.sum(0), node_weights(made, head), rtol=1e-9)
+        np.testing.assert_allclose(matrix.sum(1), node_weights(made, head), rtol=1e-9)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 9), st.floats(0, 4), st.integers(0, 99))
-def test_the_strongest_are_those_and_no_others(count, per_node, seed):
-    moved = flows(graph(["w"] * count, seed=seed))
-    found = strongest(moved, per_node)
-    between = [moved[i, j] for i in range(count) for j in range(count) if i != j]
-    want = sorted(between, reverse=True)[: round(per_node * count)]
-    assert [flow.share for flow in found] == want
-    assert all(moved[flow.target, flow.source] == flow.share for flow in found)
-    assert all(flow.source != flow.target for flow in found)
+def test_the_strongest_flows_are_returned(count, per_node, seed):
+    matrix = flow_matrix(graph(["w"] * count, seed=seed))
+    flows = strongest_flows(matrix, per_node)
+    off_diagonal = [matrix[i, j] for i in range(count) for j in range(count) if i != j]
+    expected = sorted(off_diagonal, reverse=True)[: round(per_node * count)]
+    assert [flow.share for flow in flows] == expected
+    assert all(matrix[flow.target, flow.source] == flow.share for flow in flows)
+    assert all(flow.source != flow.target for flow in flows)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
-def test_partners_come_in_the_order_of_what_they_share(count, most, seed):
-    moved = flows(graph(["w"] * count, seed=seed))
+def test_flows_of_a_node_are_sorted(count, limit, seed):
+    matrix = flow_matrix(graph(["w"] * count, seed=seed))
     node = seed % count
-    come, go = incoming(moved, node, most), outgoing(moved, node, most)
-    assert [flow.share for flow in come] == sorted(moved[node])[::-1][:most]
-    assert [flow.share for flow in go] == sorted(moved[:, node])[::-1][:most]
-    assert {flow.target for flow in come} == {flow.source for flow in go} == {node}
+    into, out = incoming(matrix, node, limit), outgoing(matrix, node, limit)
+    assert [flow.share for flow in into] == sorted(matrix[node])[::-1][:limit]
+    assert [flow.share for flow in out] == sorted(matrix[:, node])[::-1][:limit]
+    assert {flow.target for flow in into} == {flow.source for flow in out} == {node}
 
 
 @pytest.mark.parametrize("head", [-1, 2])
-def test_a_head_that_is_not_there_is_named(head):
+def test_a_missing_head_is_an_error(head):
     with pytest.raises(ValueError, match=mentions(f"head {head}", "demo", 0, 1)):
         check_head(pair(heads=2), head)
     with pytest.raises(ValueError, match=mentions("head 0", "demo", "heads")):
@@ -66,16 +73,18 @@ def test_a_head_that_is_not_there_is_named(head):
     check_head(text(weights=False), None)
 
 
-def test_a_level_with_fewer_heads_shows_their_mean():
+def test_a_graph_with_fewer_heads_uses_their_mean():
     made = document(heads=1)
     two = graph(made.sentences.nodes, heads=2, seed=9)
-    assert shares(made.words[0], 1) == made.words[0].weights
-    assert shares(two, 1) == two.heads[1].weights != two.weights
-    assert shares(two, 2) == two.weights
-    np.testing.assert_array_equal(flows(two, 2), flows(two))
-    np.testing.assert_array_equal(flows(made.words[0], 1), flows(made.words[0]))
+    assert node_weights(made.words[0], 1) == made.words[0].weights
+    assert node_weights(two, 1) == two.heads[1].weights != two.weights
+    assert node_weights(two, 2) == two.weights
+    np.testing.assert_array_equal(flow_matrix(two, 2), flow_matrix(two))
+    np.testing.assert_array_equal(
+        flow_matrix(made.words[0], 1), flow_matrix(made.words[0])
+    )
 
 
-def test_a_graph_without_edges_says_so():
+def test_reading_missing_edges_is_an_error():
     with pytest.raises(ValueError, match="edges"):
         graph(["a"], edges=False).edges()

@@ -19,7 +19,7 @@ def part(network, prefix):
 
 @pytest.mark.parametrize("head", [0, 1])
 @pytest.mark.parametrize("made", [text, pair, document])
-def test_weights_are_where_a_walk_along_the_edges_ends(made, head):
+def test_weights_are_the_stationary_distribution_of_a_random_walk(made, head):
     network = to_networkx(made(heads=2), head)
     prefixes = {node.split(".")[0][:1] for node in network}
     for prefix in prefixes:
@@ -36,7 +36,7 @@ def test_weights_are_where_a_walk_along_the_edges_ends(made, head):
         )
 
 
-def test_a_models_graph_is_one_of_networkx():
+def test_the_graph_of_a_model_has_the_same_weights_in_networkx():
     record = small_pipeline("text").explain("the film was not good, it was bad")
     network = record.to_networkx()
     walk = networkx.pagerank(network, alpha=1, weight="weight", tol=1e-13)
@@ -44,8 +44,8 @@ def test_a_models_graph_is_one_of_networkx():
     assert walk == pytest.approx(weights, abs=1e-6)
 
 
-def test_an_edge_points_the_way_that_importance_goes():
-    # 0 gives all to 1; 1 gives a quarter back and keeps the rest.
+def test_edges_point_in_the_direction_of_the_flow():
+    # Node 0 passes everything to node 1, which passes a quarter back.
     head = Head([0.2, 0.8], [[0.0, 0.25], [1.0, 0.75]])
     record = text(["a", "b"])
     record.words[0] = Graph(["a", "b"], [(0, 1), (2, 3)], [0.2, 0.8], [head])
@@ -59,7 +59,7 @@ def test_an_edge_points_the_way_that_importance_goes():
     )
 
 
-def test_flows_from_and_to_a_node_sum_to_its_weight():
+def test_flows_into_and_out_of_a_node_sum_to_its_weight():
     for head in (None, 0, 2):
         network = to_networkx(document(heads=3), head)
         for node, weight in network.nodes(data="weight"):
@@ -67,18 +67,18 @@ def test_flows_from_and_to_a_node_sum_to_its_weight():
             assert network.out_degree(node, "flow") == pytest.approx(weight)
 
 
-def test_nodes_know_their_place():
+def test_nodes_have_their_position_in_the_text():
     record = document((("It", "was"), ("Good",), ("a", "b", "c")), heads=2)
     network = to_networkx(record)
     assert list(network) == ["0.0", "0.1", "1.0", "2.0", "2.1", "2.2", "s0", "s1", "s2"]
     node = network.nodes["2.1"]
     assert (node["text"], node["part"], node["level"]) == ("b", 2, "word")
-    assert (node["start"], node["end"]) == record.words[2].places[1]
+    assert (node["start"], node["end"]) == record.words[2].spans[1]
     assert node["weight"] == record.words[2].weights[1]
     assert network.nodes["s1"]["level"] == "sentence"
     assert network.nodes["s1"]["part"] == 1
-    within = {(one[0], other[0]) for one, other in network.edges}
-    assert within == {("0", "0"), ("1", "1"), ("2", "2"), ("s", "s")}
+    connected = {(source[0], target[0]) for source, target in network.edges}
+    assert connected == {("0", "0"), ("1", "1"), ("2", "2"), ("s", "s")}
 
 
 def test_the_texts_of_a_pair_are_not_connected():
@@ -88,45 +88,45 @@ def test_the_texts_of_a_pair_are_not_connected():
     assert sorted(map(len, parts)) == [3, 8]
 
 
-def test_words_without_edges_are_nodes_alone():
-    bare = to_networkx(EVERY["no weights"])
-    assert (len(bare), bare.size()) == (11, 0)
-    assert "weight" not in bare.nodes["0.0"]
-    weighed = to_networkx(EVERY["no edges"])
-    assert weighed.size() == 0
-    assert sum(dict(weighed.nodes(data="weight")).values()) == pytest.approx(1)
+def test_words_without_edges_are_isolated_nodes():
+    unweighted = to_networkx(EVERY["no weights"])
+    assert (len(unweighted), unweighted.size()) == (11, 0)
+    assert "weight" not in unweighted.nodes["0.0"]
+    weighted = to_networkx(EVERY["no edges"])
+    assert weighted.size() == 0
+    assert sum(dict(weighted.nodes(data="weight")).values()) == pytest.approx(1)
     assert len(to_networkx(EVERY["empty"])) == 0
 
 
-def test_a_head_that_is_not_there_is_named():
-    for make in (to_networkx, to_graphml):
+def test_a_missing_head_is_an_error():
+    for convert in (to_networkx, to_graphml):
         with pytest.raises(ValueError, match=mentions("head 2", "demo", 0, 1)):
-            make(pair(heads=2), 2)
+            convert(pair(heads=2), 2)
 
 
 @settings(deadline=None, max_examples=60)
 @given(plans())
-def test_graphml_of_any_text_is_xml_that_networkx_reads(plan):
+def test_networkx_can_read_the_graphml_of_any_text(plan):
     record = plan()
-    written = to_graphml(record)
-    ElementTree.fromstring(written.encode())
-    again = networkx.read_graphml(BytesIO(written.encode()))
+    graphml = to_graphml(record)
+    ElementTree.fromstring(graphml.encode())
+    parsed = networkx.read_graphml(BytesIO(graphml.encode()))
     network = to_networkx(record)
-    assert list(again) == list(network)
-    assert set(again.edges) == set(network.edges)
+    assert list(parsed) == list(network)
+    assert set(parsed.edges) == set(network.edges)
     for source, target, weight in network.edges(data="weight"):
-        assert again.edges[source, target]["weight"] == weight
+        assert parsed.edges[source, target]["weight"] == weight
 
 
-def test_graphml_has_plain_numbers_and_the_chosen_head():
+def test_graphml_has_plain_numbers_of_the_chosen_head():
     record = pair(["a", "<b>", "c"], ["d"], heads=2)
-    means, firsts = (
+    mean, first = (
         networkx.read_graphml(BytesIO(to_graphml(record, head).encode()))
         for head in (None, 0)
     )
-    assert means.nodes["0.1"]["text"] == "<b>"
-    assert means.nodes["0.1"]["weight"] == record.words[0].weights[1]
-    assert firsts.nodes["0.1"]["weight"] == record.words[0].heads[0].weights[1]
+    assert mean.nodes["0.1"]["text"] == "<b>"
+    assert mean.nodes["0.1"]["weight"] == record.words[0].weights[1]
+    assert first.nodes["0.1"]["weight"] == record.words[0].heads[0].weights[1]
     assert "np." not in to_graphml(record)
-    for values in (*to_networkx(record).edges.values(), *means.nodes.values()):
+    for values in (*to_networkx(record).edges.values(), *mean.nodes.values()):
         assert not any(isinstance(value, np.generic) for value in values.values())

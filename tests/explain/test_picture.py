@@ -2,9 +2,9 @@ import pytest
 from perron_tests.explanations import EVERY, PROSE, document, pair, text
 
 from perron.explain.colors import DARK, LIGHT, STEPS
-from perron.explain.flow import strongest
+from perron.explain.flow import strongest_flows
 from perron.explain.layout import lay_out
-from perron.explain.picture import TIP, fitted, width_of
+from perron.explain.picture import TIP, fit_text, text_width
 
 
 def tiles_of(picture):
@@ -12,8 +12,8 @@ def tiles_of(picture):
 
 
 def texts_of(picture):
-    inside = [shown for tile in tiles_of(picture) for shown in tile.texts]
-    around = [shown for section in picture.sections for shown in section.texts]
+    inside = [line for tile in tiles_of(picture) for line in tile.texts]
+    around = [line for section in picture.sections for line in section.texts]
     return [*picture.texts, *around, *inside]
 
 
@@ -28,38 +28,38 @@ def overlap(one, other):
 
 @pytest.mark.parametrize("width", [320.0, 880.0])
 @pytest.mark.parametrize("name", EVERY)
-def test_everything_is_inside_and_nothing_overlaps(name, width):
+def test_everything_is_inside_the_picture_and_nothing_overlaps(name, width):
     picture = lay_out(EVERY[name], width=width)
     assert picture.width <= width + 1e-6
     tiles = tiles_of(picture)
-    for place, tile in enumerate(tiles):
+    for index, tile in enumerate(tiles):
         assert tile.x >= 0
         assert tile.x + tile.width <= picture.width
         assert tile.y + tile.height <= picture.height
-        assert not any(overlap(tile, other) for other in tiles[place + 1 :])
-        for shown in tile.texts:
-            assert shown.width <= tile.width
-            assert tile.y < shown.y < tile.y + tile.height
-    for shown in texts_of(picture):
-        assert shown.right - shown.width >= 0
-        assert shown.right <= picture.width
-        assert 0 < shown.y < picture.height
+        assert not any(overlap(tile, other) for other in tiles[index + 1 :])
+        for line in tile.texts:
+            assert line.width <= tile.width
+            assert tile.y < line.y < tile.y + tile.height
+    for line in texts_of(picture):
+        assert line.right - line.width >= 0
+        assert line.right <= picture.width
+        assert 0 < line.y < picture.height
     for section in picture.sections:
         for arc in section.arcs:
             assert all(0 <= x <= picture.width for x, _ in arc.points)
             assert all(y <= picture.height for _, y in arc.points)
 
 
-def test_words_stand_in_reading_order():
+def test_words_are_in_reading_order():
     picture = lay_out(text(PROSE), width=400.0)
     tiles = tiles_of(picture)
     assert [tile.texts[0].text for tile in tiles] == PROSE
-    places = [(tile.y, tile.x) for tile in tiles]
-    assert places == sorted(places)
-    assert len({y for y, _ in places}) > 2
+    positions = [(tile.y, tile.x) for tile in tiles]
+    assert positions == sorted(positions)
+    assert len({y for y, _ in positions}) > 2
 
 
-def test_the_heavier_word_has_the_deeper_shade_and_its_per_cent():
+def test_words_with_larger_weights_have_deeper_shades():
     record = text()
     weights = record.words[0].weights
     tiles = tiles_of(lay_out(record))
@@ -67,9 +67,9 @@ def test_the_heavier_word_has_the_deeper_shade_and_its_per_cent():
     shades = [tiles[node].shade for node in order]
     assert shades == sorted(shades)
     assert shades[0] < shades[-1] <= STEPS
-    for tile, share in zip(tiles, weights, strict=True):
+    for tile, weight in zip(tiles, weights, strict=True):
         assert float(tile.texts[1].text.removesuffix(" %")) == pytest.approx(
-            100 * share, abs=0.51
+            100 * weight, abs=0.51
         )
 
 
@@ -78,10 +78,10 @@ def test_an_arc_goes_from_the_source_to_the_target(width):
     record = text(PROSE)
     picture = lay_out(record, width=width)
     tiles = tiles_of(picture)
-    found = strongest(record.words[0].edges(), 2.0)
+    flows = strongest_flows(record.words[0].edges(), 2.0)
     arcs = picture.sections[0].arcs[::-1]  # the strongest is drawn last
-    assert len(arcs) == len(found) == 2 * len(PROSE)
-    for arc, flow in zip(arcs, found, strict=True):
+    assert len(arcs) == len(flows) == 2 * len(PROSE)
+    for arc, flow in zip(arcs, flows, strict=True):
         ends = (arc.points[0], tiles[flow.source]), (arc.points[3], tiles[flow.target])
         for (x, y), tile in ends:
             assert tile.x < x < tile.x + tile.width
@@ -90,38 +90,38 @@ def test_an_arc_goes_from_the_source_to_the_target(width):
     assert levels == sorted(levels, reverse=True)
 
 
-def test_a_words_own_arcs_are_its_strongest():
+def test_each_word_has_arcs_of_its_strongest_flows():
     tiles = tiles_of(lay_out(text()))
     for tile in tiles:
         assert len(tile.incoming) == len(tile.outgoing) == 4
         for arc in tile.incoming:
             assert tile.x < arc.points[3][0] < tile.right
-            assert not tile.x < arc.points[0][0] < tile.right  # from another
+            assert not tile.x < arc.points[0][0] < tile.right  # from another word
         for arc in tile.outgoing:
             assert tile.x < arc.points[0][0] < tile.right
             assert not tile.x < arc.points[3][0] < tile.right
 
 
 @pytest.mark.parametrize("name", ["text", "pair", "document", "long"])
-def test_arcs_over_a_line_stay_below_what_is_above_it(name):
+def test_arcs_do_not_overlap_the_line_above(name):
     picture = lay_out(EVERY.get(name) or text(PROSE), width=400.0)
     tiles = tiles_of(picture)
-    edges = [shown.y for shown in picture.texts[:2]]
+    edges = [line.y for line in picture.texts[:2]]
     edges += [tile.y + tile.height for tile in tiles]
     for section in picture.sections:
         own = [arc for tile in section.tiles for arc in tile.incoming + tile.outgoing]
         for points in [arc.points for arc in section.arcs + own]:
             base, top, _, end = [y for _, y in points]
-            if end == base - TIP:  # both ends are on the same line
+            if end == base - TIP:  # the words are on the same line
                 above = max(edge for edge in edges if edge < base)
                 assert base + 0.75 * (top - base) > above
 
 
-def test_a_story_tells_from_whom_and_to_whom():
-    told = tiles_of(lay_out(text(["so", "well"])))[0].story
-    assert told.startswith("so: ")
-    for part in (" %. It comes from ", "itself ", "; it goes to ", "well "):
-        assert part in told
+def test_the_description_of_a_word_has_its_sources_and_targets():
+    description = tiles_of(lay_out(text(["so", "well"])))[0].description
+    assert description.startswith("so: ")
+    for part in (" %. Incoming: ", "itself ", ". Outgoing: ", "well "):
+        assert part in description
 
 
 def test_each_head_has_its_own_picture():
@@ -137,7 +137,7 @@ def test_a_document_has_a_bar_of_sentences_and_the_words_of_each():
     picture = lay_out(document())
     bar, *sentences = picture.sections
     assert [tile.texts[0].text for tile in bar.tiles] == ["1", "2"]
-    assert "sentence 2" in bar.tiles[0].story
+    assert "sentence 2" in bar.tiles[0].description
     words = [[tile.texts[0].text for tile in part.tiles] for part in sentences]
     assert words == [["It", "was", "long", "."], ["Good", "!"]]
     for number, part in enumerate(sentences, start=1):
@@ -145,7 +145,7 @@ def test_a_document_has_a_bar_of_sentences_and_the_words_of_each():
         assert part.texts[1].text == bar.tiles[number - 1].texts[1].text
 
 
-def test_the_first_text_of_a_pair_stands_above_the_second():
+def test_the_first_text_of_a_pair_is_above_the_second():
     first, second = lay_out(pair()).sections
     assert max(tile.y for tile in first.tiles) < min(tile.y for tile in second.tiles)
     assert [part.texts[0].text for part in (first, second)] == [
@@ -154,10 +154,13 @@ def test_the_first_text_of_a_pair_stands_above_the_second():
     ]
 
 
-def test_what_is_missing_is_said():
-    assert any(shown.text == "no words" for shown in texts_of(lay_out(text([]))))
-    cut = lay_out(text(truncated=True))
-    assert any("reads no further" in shown.text for shown in texts_of(cut))
+def test_empty_and_truncated_texts_are_labeled():
+    assert any(line.text == "no words" for line in texts_of(lay_out(text([]))))
+    truncated = lay_out(text(truncated=True))
+    assert any("not read by the model" in line.text for line in texts_of(truncated))
+
+
+def test_missing_weights_and_edges_are_not_drawn():
     plain = lay_out(EVERY["no weights"])
     assert {tile.shade for tile in tiles_of(plain)} == {None}
     assert all(len(tile.texts) == 1 for tile in tiles_of(plain))
@@ -178,7 +181,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_can_be_read_on_every_shade(palette):
+def test_text_is_legible_on_every_shade(palette):
     for step in range(STEPS + 1):
         assert contrast(palette.ink, palette.shade(step)) >= 4.5
     assert contrast(palette.muted, palette.paper) >= 4.5
@@ -187,18 +190,22 @@ def test_text_can_be_read_on_every_shade(palette):
     assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
 
 
-def test_text_is_measured_and_cut_to_fit():
-    assert width_of("mm", 10.0) == pytest.approx(2 * width_of("m", 10.0))
-    assert width_of("ii", 20.0) < width_of("mm", 20.0) < width_of("mm", 20.0, bold=True)
-    assert width_of("中", 20.0) == 20  # not in the font
-    assert width_of("\u200d", 20.0) == width_of("\U000e0101", 20.0) == 0
-    assert fitted("short", 10.0, 100.0) == "short"
-    cut = fitted("m" * 99, 10.0, 100.0)
-    assert cut.endswith("m…")
-    assert 80 < width_of(cut, 10.0) <= 100
-    assert fitted("m", 10.0, 1.0) == "…"
+def test_text_is_measured_and_truncated_to_fit():
+    assert text_width("mm", 10.0) == pytest.approx(2 * text_width("m", 10.0))
+    assert (
+        text_width("ii", 20.0)
+        < text_width("mm", 20.0)
+        < text_width("mm", 20.0, bold=True)
+    )
+    assert text_width("中", 20.0) == 20  # not in the font
+    assert text_width("\u200d", 20.0) == text_width("\U000e0101", 20.0) == 0
+    assert fit_text("short", 10.0, 100.0) == "short"
+    truncated = fit_text("m" * 99, 10.0, 100.0)
+    assert truncated.endswith("m…")
+    assert 80 < text_width(truncated, 10.0) <= 100
+    assert fit_text("m", 10.0, 1.0) == "…"
 
 
-def test_a_long_text_has_no_more_arcs_than_can_be_followed():
+def test_the_number_of_arcs_is_limited():
     (section,) = lay_out(text(PROSE * 8)).sections
     assert len(section.arcs) == 200

@@ -8,7 +8,7 @@ from PIL import Image
 
 from perron.errors import DataError
 from perron.explain.colors import LIGHT
-from perron.explain.images import _HIGHEST, _letters, _outline, save_png
+from perron.explain.images import _MAX_HEIGHT, _glyphs, _outline, save_png
 from perron.explain.layout import lay_out
 
 
@@ -18,73 +18,76 @@ def pixels(path):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_record_is_drawn_as_it_is_laid_out(name, tmp_path):
-    """Characters that no font has must not even warn: here warnings are errors."""
+def test_every_record_is_drawn_according_to_its_layout(name, tmp_path):
+    """Characters missing from all fonts must not cause warnings, which are errors."""
     path = tmp_path / "graph.png"
     save_png(EVERY[name], path)
     picture = lay_out(EVERY[name])
-    found = pixels(path)
-    high, wide, _ = found.shape
-    assert wide == pytest.approx(2 * picture.width, abs=1)
-    assert high == pytest.approx(2 * picture.height, abs=1)
+    image = pixels(path)
+    height, width, _ = image.shape
+    assert width == pytest.approx(2 * picture.width, abs=1)
+    assert height == pytest.approx(2 * picture.height, abs=1)
     for section in picture.sections:
         for tile in section.tiles:
-            # Between the corner and the text: the word's own color.
+            # Between the corner and the text, the pixel has the color of the word.
             x, y = round(2 * (tile.x + 3)), round(2 * (tile.y + tile.height / 2))
-            want = LIGHT.shade(tile.shade or 0)
-            np.testing.assert_allclose(found[y, x], want, atol=2)
-    assert (found[:4] == 255).all()
-    assert (found < 100).any()  # there is text
+            expected = LIGHT.shade(tile.shade or 0)
+            np.testing.assert_allclose(image[y, x], expected, atol=2)
+    assert (image[:4] == 255).all()
+    assert (image < 100).any()  # text
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_letters_stay_where_they_were_measured(name):
+def test_text_is_drawn_within_its_measured_width(name):
     picture = lay_out(EVERY[name])
     tiles = [tile for section in picture.sections for tile in section.tiles]
-    for shown in [*picture.texts, *(one for tile in tiles for one in tile.texts)]:
-        if shown.text:
-            across = _outline(shown).vertices[:, 0]
-            assert across.max() <= shown.right + 2
-            assert across.min() >= shown.right - shown.width - 2
+    for line in [*picture.texts, *(part for tile in tiles for part in tile.texts)]:
+        if line.text:
+            x = _outline(line).vertices[:, 0]
+            assert x.max() <= line.right + 2
+            assert x.min() >= line.right - line.width - 2
 
 
-def test_a_character_that_no_font_has_is_no_reason_to_warn(tmp_path, monkeypatch):
-    """Some versions of matplotlib warn, others bring a font of boxes."""
+def test_a_character_missing_from_all_fonts_does_not_warn(tmp_path, monkeypatch):
+    """Some versions of matplotlib warn, others have a fallback font with boxes."""
 
-    def warning(text, bold):
+    def warning_glyphs(text, bold):
         warnings.warn(f"Glyph {ord(text[0])} missing from font(s)", stacklevel=1)
-        return _letters(text, bold)
+        return _glyphs(text, bold)
 
-    monkeypatch.setattr("perron.explain.images._letters", warning)
+    monkeypatch.setattr("perron.explain.images._glyphs", warning_glyphs)
     save_png(text(["中文"]), tmp_path / "graph.png")
 
 
-def test_arcs_are_drawn_and_each_head_has_its_own(tmp_path):
-    found = []
+def test_each_head_has_its_own_image(tmp_path):
+    images = []
     for head in (None, 0, 1):
         path = tmp_path / "graph.png"
         pair(heads=2).save_png(str(path), head)
-        found.append(path.read_bytes())
-    assert len(set(found)) == 3
+        images.append(path.read_bytes())
+    assert len(set(images)) == 3
+
+
+def test_arcs_are_drawn(tmp_path):
     save_png(text(edges=False), tmp_path / "plain.png")
     save_png(text(), tmp_path / "arcs.png")
     bluish = [
-        (found[..., 2].astype(int) - found[..., 0] > 20).sum()
-        for found in map(pixels, (tmp_path / "plain.png", tmp_path / "arcs.png"))
+        (image[..., 2].astype(int) - image[..., 0] > 20).sum()
+        for image in map(pixels, (tmp_path / "plain.png", tmp_path / "arcs.png"))
     ]
     assert bluish[0] == 0
     assert bluish[1] > 500
 
 
-def test_a_picture_is_never_higher_than_can_be_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("perron.explain.images._HIGHEST", 500)
+def test_tall_pictures_are_drawn_at_a_lower_resolution(tmp_path, monkeypatch):
+    monkeypatch.setattr("perron.explain.images._MAX_HEIGHT", 500)
     path = tmp_path / "graph.png"
     save_png(text(PROSE * 6), path)
     assert pixels(path).shape[0] == pytest.approx(500, abs=1)
-    assert _HIGHEST < 2**16  # where matplotlib ends
+    assert _MAX_HEIGHT < 2**16  # the limit of matplotlib
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
+def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(DataError, match="nowhere"):
         save_png(text(), tmp_path / "nowhere" / "graph.png")
     assert not Path(tmp_path / "nowhere").exists()

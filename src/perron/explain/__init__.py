@@ -1,4 +1,4 @@
-"""The word graph: a plain record, and every view of it."""
+"""Explanations: the record of a word graph, and views of it."""
 
 from perron.explain.build import explain
 from perron.explain.records import Explanation, Graph, Head, ModelInfo, Solver

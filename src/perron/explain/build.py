@@ -1,4 +1,4 @@
-"""Explanations from a model and a text."""
+"""Computation of explanations from a model and a text."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,52 +11,62 @@ from torch import Tensor
 from perron.explain.records import Explanation, Graph, Head, ModelInfo, Solver
 from perron.models import Classifier, ClassifierOutput
 from perron.pooling import PoolingOutput
-from perron.text.encoding import Found, TextProcessor
-from perron.text.sampling import inputs_of
-from perron.text.tokenizers import Word
+from perron.text.encoding import TextProcessor, TokenizedText
+from perron.text.sampling import collate
+from perron.text.tokenizers import Token
 
 
-def group_starts(goes_on: Sequence[bool]) -> list[int]:
-    """Return where groups begin; a node that goes on is in the group before it."""
-    return [place for place, follows in enumerate(goes_on) if not follows or not place]
-
-
-def merged_weights(weights: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """α_I = Σ_{i∈I} α_i.
+def group_starts(is_continuation: Sequence[bool]) -> list[int]:
+    """Return the index of the first node of each group.
 
     Args:
-        weights: of the nodes, (N).
-        groups: the group of each node, 0, 0, 1, 2, 2, …
+        is_continuation: For each node, whether it belongs to the group of the previous
+            node.
     """
-    return _members(groups) @ weights
+    return [
+        index
+        for index, continues in enumerate(is_continuation)
+        if not continues or not index
+    ]
 
 
-def merged_edges(
+def merge_weights(weights: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return the weight of each group, α_I = Σ_{i∈I} α_i.
+
+    Args:
+        weights: Weights of the nodes, (N).
+        groups: Group of each node, such as 0, 0, 1, 2, 2.
+    """
+    return _membership(groups) @ weights
+
+
+def merge_edges(
     edges: np.ndarray, weights: np.ndarray, groups: np.ndarray
 ) -> np.ndarray:
-    """A_IJ = Σ_{i∈I, j∈J} A_ij α_j / α_J, so that what flows is what flowed before.
+    """Return the edges between groups, A_IJ = Σ_{i∈I, j∈J} A_ij α_j / α_J.
 
-    The columns sum to one, and the merged weights are the stationary distribution of
-    the merged graph: Σ_J A_IJ α_J = Σ_{i∈I} Σ_j A_ij α_j = α_I. Where every node is a
-    group of its own, the edges stay as they are.
+    This preserves the flows. The columns sum to one, and the merged weights are the
+    stationary distribution of the merged graph:
+    Σ_J A_IJ α_J = Σ_{i∈I} Σ_j A_ij α_j = α_I.
+    If every group has a single node, the edges are returned unchanged.
     """
-    members = _members(groups)
+    members = _membership(groups)
     if len(members) == len(groups):
         return edges
     totals = members @ weights
-    # Where no member weighs anything, all count alike.
-    counted = np.where((totals > 0)[groups], weights, 1.0)
-    counted = counted / (members @ counted)[groups]
-    return members @ (edges * counted) @ members.T
+    # In a group of total weight zero, all nodes count equally.
+    shares = np.where((totals > 0)[groups], weights, 1.0)
+    shares = shares / (members @ shares)[groups]
+    return members @ (edges * shares) @ members.T
 
 
-def _members(groups: np.ndarray) -> np.ndarray:
-    """Return a row for each group, with ones at its nodes."""
+def _membership(groups: np.ndarray) -> np.ndarray:
+    """Return the (groups, nodes) matrix that is one where a node is in a group."""
     count = int(groups[-1]) + 1 if len(groups) else 0
     return (np.arange(count)[:, None] == groups).astype(np.float64)
 
 
-Place = tuple[int, int]
+Span = tuple[int, int]
 
 
 def explain(
@@ -66,36 +76,42 @@ def explain(
     pair: str | None = None,
     name: str = "model",
 ) -> Explanation:
-    """Classify one text and keep everything that was found on the way."""
-    found = processor.find_words(text, pair)
+    """Classify a text and return the prediction with its word graph.
+
+    Args:
+        model: Model to explain. It is set to evaluation mode.
+        processor: Text processor of the model.
+        text: Text to classify.
+        pair: Second text, for models for pairs.
+        name: Name of the model in the record.
+    """
+    tokenized = processor.tokenize(text, pair)
     device = next(model.parameters()).device
-    inputs = {
-        column: tensor.to(device)
-        for column, tensor in inputs_of([_row(processor.kind, found)]).items()
-    }
+    batch = collate([_model_inputs(processor.kind, tokenized)])
+    inputs = {column: tensor.to(device) for column, tensor in batch.items()}
     model.eval()
     with torch.inference_mode():
         result: ClassifierOutput = model(**inputs, need_edges=True)
-    shares = result.logits.float().softmax(-1)[0].tolist()
+    probabilities = result.logits.float().softmax(-1)[0].tolist()
     config = model.config
     settings = config.settings
-    words, sentences = _graphs(processor.kind, text, pair, found, result.pooled)
+    words, sentences = _graphs(processor.kind, text, pair, tokenized, result.pooled)
     return Explanation(
         ModelInfo(name, settings.kind, settings.encoder.name, settings.aggregator.name),
         text,
         pair,
-        config.labels[shares.index(max(shares))],
-        dict(zip(config.labels, shares, strict=True)),
+        config.labels[probabilities.index(max(probabilities))],
+        dict(zip(config.labels, probabilities, strict=True)),
         words,
         sentences,
     )
 
 
-def _row(kind: str, found: Found) -> dict[str, list[int]]:
-    ids = [[word.id for word in part.words] for part in found.parts]
+def _model_inputs(kind: str, tokenized: TokenizedText) -> dict[str, list[int]]:
+    ids = [[token.id for token in sequence.tokens] for sequence in tokenized.sequences]
     if kind == "document":
-        flat = [row for inside in ids for row in inside]
-        return {"ids": flat, "lengths": [len(inside) for inside in ids]}
+        flat = [token_id for sentence in ids for token_id in sentence]
+        return {"ids": flat, "lengths": [len(sentence) for sentence in ids]}
     if kind == "pair":
         return {"ids": ids[0], "pair_ids": ids[1]}
     return {"ids": ids[0]}
@@ -105,98 +121,113 @@ def _graphs(
     kind: str,
     text: str,
     pair: str | None,
-    found: Found,
+    tokenized: TokenizedText,
     pooled: tuple[PoolingOutput, ...],
 ) -> tuple[list[Graph], Graph | None]:
-    """Return the graphs of the words, and of a document's sentences."""
+    """Return the graphs over words and, for a document, the graph over sentences."""
     words, start = [], 0
-    for row, part in enumerate(found.parts):
-        # The sentences of a document were pooled together, the texts of a pair apart.
-        together = kind == "document"
-        source = text if row == 0 or together else str(pair)
-        nodes, spans, groups = _whole_words(part.words, source)
+    for row, sequence in enumerate(tokenized.sequences):
+        # The sentences of a document are pooled in one batch, the texts of a pair
+        # separately.
+        is_document = kind == "document"
+        source = text if row == 0 or is_document else str(pair)
+        nodes, spans, groups = _merge_subwords(sequence.tokens, source)
         words.append(
             _graph(
                 nodes,
                 spans,
-                pooled[0 if together else row],
-                row if together else 0,
-                start if together else 0,
-                part.truncated,
+                pooled[0 if is_document else row],
+                row if is_document else 0,
+                start if is_document else 0,
+                sequence.truncated,
                 groups,
             )
         )
-        start += len(part.words)
+        start += len(sequence.tokens)
     if kind != "document":
         return words, None
-    spans = [(part.words[0].start, part.words[-1].end) for part in found.parts]
-    nodes = [text[begin:end] for begin, end in spans]
+    spans = [
+        (sequence.tokens[0].start, sequence.tokens[-1].end)
+        for sequence in tokenized.sequences
+    ]
+    nodes = [text[first:end] for first, end in spans]
     return words, _graph(
-        nodes, spans, pooled[1], 0, 0, found.truncated, np.arange(len(nodes))
+        nodes, spans, pooled[1], 0, 0, tokenized.truncated, np.arange(len(nodes))
     )
 
 
-def _whole_words(
-    pieces: list[Word], source: str
-) -> tuple[list[str], list[Place], np.ndarray]:
-    """Return words, their spans, and the word that each piece belongs to."""
-    starts = group_starts([piece.goes_on for piece in pieces])
-    limits = [*starts, len(pieces)]
+def _merge_subwords(
+    tokens: list[Token], source: str
+) -> tuple[list[str], list[Span], np.ndarray]:
+    """Return the words, their spans, and the index of the word of each token."""
+    starts = group_starts([token.is_continuation for token in tokens])
+    limits = [*starts, len(tokens)]
     spans = [
-        (pieces[first].start, pieces[end - 1].end) for first, end in pairwise(limits)
+        (tokens[first].start, tokens[end - 1].end) for first, end in pairwise(limits)
     ]
-    # A mark such as [CLS] is not in the text: it has a name of its own.
+    # A special token such as [CLS] has an empty span; use the name of the token.
     nodes = [
-        source[begin:end] or pieces[first].text
-        for first, (begin, end) in zip(starts, spans, strict=True)
+        source[start:end] or tokens[first].text
+        for first, (start, end) in zip(starts, spans, strict=True)
     ]
     return nodes, spans, np.repeat(np.arange(len(starts)), np.diff(limits))
 
 
 def _graph(
     nodes: list[str],
-    spans: list[Place],
+    spans: list[Span],
     pooled: PoolingOutput,
-    text: int,
+    row: int,
     start: int,
     truncated: bool,
     groups: np.ndarray,
 ) -> Graph:
-    """Cut one text out of flat weights and padded edges; merge pieces of words."""
+    """Extract the graph of one text from a batch, and merge subwords into words.
+
+    Args:
+        nodes: Words of the text.
+        spans: Spans of the words.
+        pooled: Output of the aggregator for the batch, with flat weights and padded
+            edges.
+        row: Index of the text in the batch.
+        start: Index of the first token of the text in the flat weights.
+        truncated: Whether the text is longer than the model reads.
+        groups: Index of the word of each token.
+    """
     if pooled.head_weights is None:
         return Graph(nodes, spans, None, [], truncated)
-    inside = slice(start, start + len(groups))
+    columns = slice(start, start + len(groups))
     heads = [
-        _head(pooled, _shares(weights[inside]), text, head, groups)
+        _head(pooled, _normalize(weights[columns]), row, head, groups)
         for head, weights in enumerate(pooled.head_weights)
     ]
-    # Not the model's own mean, where weights of unit length count for different sums.
+    # Not the model's own mean: with norm="l2", its heads have different sums.
     mean = np.mean([head.weights for head in heads], axis=0).tolist()
     return Graph(nodes, spans, mean, heads, truncated)
 
 
 def _head(
-    pooled: PoolingOutput, weights: np.ndarray, text: int, head: int, groups: np.ndarray
+    pooled: PoolingOutput, weights: np.ndarray, row: int, head: int, groups: np.ndarray
 ) -> Head:
-    shares = merged_weights(weights, groups).tolist()
+    merged_weights = merge_weights(weights, groups).tolist()
     if pooled.head_edges is None:
-        return Head(shares)
+        return Head(merged_weights)
     count = len(weights)
-    edges = pooled.head_edges[text, head, :count, :count].double().cpu().numpy()
+    edges = pooled.head_edges[row, head, :count, :count].double().cpu().numpy()
     solver = Solver("direct", _residual(edges, weights))
     if pooled.solver_info is not None:
         solver = Solver(
             "power",
             solver.residual,
-            int(pooled.solver_info.iterations[text, head]),
-            bool(pooled.solver_info.converged[text, head]),
+            int(pooled.solver_info.iterations[row, head]),
+            bool(pooled.solver_info.converged[row, head]),
         )
-    edges = merged_edges(edges, weights, groups)
-    return Head(shares, _in_seven_digits(edges).tolist(), solver)
+    edges = merge_edges(edges, weights, groups)
+    return Head(merged_weights, _round_to_seven_digits(edges).tolist(), solver)
 
 
-def _shares(weights: Float[Tensor, " n"]) -> np.ndarray:
-    """Let them sum to one, which weights of unit length (``norm="l2"``) do not."""
+def _normalize(weights: Float[Tensor, " n"]) -> np.ndarray:
+    """Scale the weights to sum to one. With ``norm="l2"``, they do not yet."""
     exact = weights.double()
     return (exact / exact.sum()).cpu().numpy()
 
@@ -207,11 +238,11 @@ def _residual(edges: np.ndarray, weights: np.ndarray) -> float:
     return float(np.linalg.norm(edges @ weights - weights) / np.linalg.norm(weights))
 
 
-def _in_seven_digits(numbers: np.ndarray) -> np.ndarray:
-    """Return what float32 knows of each number, so that JSON is short.
+def _round_to_seven_digits(numbers: np.ndarray) -> np.ndarray:
+    """Round to the precision of float32, so that the JSON is short.
 
-    An integer over a power of ten is the double nearest to a short decimal, as long as
-    the power itself is exact, up to 10²². Smaller numbers are left as they are.
+    An integer divided by a power of ten is the double closest to a short decimal if the
+    power is exact, which is true up to 10²². Smaller numbers are not rounded.
     """
     with np.errstate(divide="ignore"):
         exponent = 6 - np.floor(np.log10(numbers))

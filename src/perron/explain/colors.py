@@ -1,28 +1,28 @@
-"""The colors of words and arcs, by day and by night."""
+"""Colors of words and arcs, in light and dark themes."""
 
 from typing import NamedTuple
 
-STEPS = 12  # shades of a word, from 0
-LEVELS = 9  # of an arc, from 0
+STEPS = 12  # the shade of a word is from 0 to STEPS
+LEVELS = 9  # the level of an arc is from 0 to LEVELS
 
 Color = tuple[int, int, int]
 
 
 class Palette(NamedTuple):
-    """Colors that go together. Text on any shade has a contrast of 4.5 or more."""
+    """Colors of a theme. Text on any shade has a contrast ratio of at least 4.5."""
 
-    paper: Color
-    full: Color  # of a word that weighs three times the mean or more
-    ink: Color
-    muted: Color
-    rim: Color  # of a tile
+    paper: Color  # background
+    full: Color  # words of at least three times the mean weight
+    ink: Color  # text
+    muted: Color  # secondary text
+    border: Color  # border of a tile
     arc: Color
     incoming: Color
     outgoing: Color
 
     def shade(self, step: int) -> Color:
         """Return the color of a word, from ``paper`` to ``full``."""
-        return mixed(self.paper, self.full, step / STEPS)
+        return mix(self.paper, self.full, step / STEPS)
 
 
 LIGHT = Palette(
@@ -30,9 +30,9 @@ LIGHT = Palette(
     full=(226, 112, 38),
     ink=(28, 28, 30),
     muted=(95, 99, 104),
-    rim=(224, 222, 218),
+    border=(224, 222, 218),
     arc=(52, 73, 109),
-    incoming=(163, 71, 10),  # both as on the page
+    incoming=(163, 71, 10),  # this and outgoing are the same in graph.css
     outgoing=(31, 95, 174),
 )
 DARK = Palette(
@@ -40,37 +40,44 @@ DARK = Palette(
     full=(168, 70, 12),
     ink=(244, 243, 240),
     muted=(168, 171, 178),
-    rim=(62, 63, 68),
+    border=(62, 63, 68),
     arc=(150, 174, 216),
     incoming=(242, 163, 102),
     outgoing=(141, 184, 238),
 )
 
 
-def strength_of(share: float, count: int) -> float:
-    """Return 0 to 1 for what a word weighs: 1/3 at the mean, 1 at three times it."""
-    return min(1.0, share * count / 3)
+def color_strength(weight: float, count: int) -> float:
+    """Return how strongly to color a word, from 0 to 1.
+
+    The result is proportional to the weight, 1/3 at the mean weight, and 1 from three
+    times the mean weight.
+
+    Args:
+        weight: Weight of the word.
+        count: Number of words in the text.
+    """
+    return min(1.0, weight * count / 3)
 
 
-def mixed(first: Color, second: Color, part: float) -> Color:
-    """Return a color between two."""
+def mix(first: Color, second: Color, amount: float) -> Color:
+    """Interpolate between two colors."""
     red, green, blue = (
-        round(one + part * (other - one))
-        for one, other in zip(first, second, strict=True)
+        round(a + amount * (b - a)) for a, b in zip(first, second, strict=True)
     )
     return red, green, blue
 
 
-def opacity_of(level: int) -> float:
-    """Return how strongly an arc of that level is drawn."""
+def arc_opacity(level: int) -> float:
+    """Return the opacity of arcs of a level."""
     return round(0.1 + 0.75 * level / LEVELS, 2)
 
 
-def thickness_of(level: int) -> float:
-    """Return how thick an arc of that level is."""
+def arc_width(level: int) -> float:
+    """Return the line width of arcs of a level."""
     return round(0.8 + 1.2 * level / LEVELS, 2)
 
 
-def css(color: Color) -> str:
-    """Return a color as #rrggbb."""
+def to_hex(color: Color) -> str:
+    """Return the color as #rrggbb."""
     return "#{:02x}{:02x}{:02x}".format(*color)

@@ -1,4 +1,4 @@
-"""How importance flows through a graph, in numbers and in words."""
+"""Flows of importance through a graph, and texts that describe them."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,13 @@ from perron.explain.records import Explanation, Graph
 
 
 class Flow(NamedTuple):
-    """What one node passes to another: A_ij α_j, as a share of all importance.
+    """Importance that one node passes to another.
 
-    Where edges are looked at, and not flows, the share is A_ij itself.
+    Attributes:
+        source: Node j.
+        target: Node i.
+        share: A_ij α_j, as a share of the total importance. If only edges are
+            considered, A_ij.
     """
 
     source: int
@@ -22,102 +26,104 @@ class Flow(NamedTuple):
 
 
 def check_head(record: Explanation, head: int | None) -> None:
-    """Refuse a head that no graph of the record has."""
+    """Raise an error if no graph of the record has this head."""
     count = max((len(graph.heads) for graph in record.graphs), default=0)
     if head is None or 0 <= head < count:
         return
-    have = f"heads 0 to {count - 1}" if count > 1 else "only head 0"
-    have = have if count else "no heads"
-    raise SettingsError(f"head {head}: {record.model.name} has {have}")
+    name = record.model.name
+    if not count:
+        raise SettingsError(f"head {head} does not exist: {name} has no heads.")
+    heads = f"heads 0 to {count - 1}" if count > 1 else "only head 0"
+    raise SettingsError(f"head {head} does not exist: {name} has {heads}.")
 
 
-def head_of(graph: Graph, head: int | None) -> int | None:
-    """Return the head to show: the mean, None, of a graph that has fewer of them.
+def resolve_head(graph: Graph, head: int | None) -> int | None:
+    """Return the head to show, or None, the mean, if the graph has fewer heads.
 
-    The two levels of a document may differ in this.
+    The two levels of a document may have different numbers of heads.
     """
     return head if head is not None and head < len(graph.heads) else None
 
 
-def shares(graph: Graph, head: int | None = None) -> list[float] | None:
-    """Return what the nodes weigh, in one head or in the mean of all."""
-    one = head_of(graph, head)
-    return graph.weights if one is None else graph.heads[one].weights
+def node_weights(graph: Graph, head: int | None = None) -> list[float] | None:
+    """Return the weights of the nodes, in one head or averaged over all heads."""
+    shown = resolve_head(graph, head)
+    return graph.weights if shown is None else graph.heads[shown].weights
 
 
-def flows(graph: Graph, head: int | None = None) -> np.ndarray:
-    """Return A_ij α_j, from j to i, for one head or as the mean of all, (N, N).
+def flow_matrix(graph: Graph, head: int | None = None) -> np.ndarray:
+    """Return A_ij α_j, from j to i, for one head or averaged over all heads, (N, N).
 
-    As Aα = α and the columns of A sum to one, each row and each column sums to what
-    its node weighs.
+    Since Aα = α and the columns of A sum to one, each row and each column sums to the
+    weight of its node.
     """
-    one = head_of(graph, head)
-    chosen = range(len(graph.heads)) if one is None else [one]
+    shown = resolve_head(graph, head)
+    heads = range(len(graph.heads)) if shown is None else [shown]
     return np.mean(
-        [graph.edges(place) * np.array(graph.heads[place].weights) for place in chosen],
+        [graph.edges(index) * np.array(graph.heads[index].weights) for index in heads],
         axis=0,
     )
 
 
-def strongest(matrix: np.ndarray, per_node: float = 3.0) -> list[Flow]:
-    """Return the strongest entries between different nodes, the strongest first.
+def strongest_flows(matrix: np.ndarray, per_node: float = 3.0) -> list[Flow]:
+    """Return the strongest flows between different nodes, in descending order.
 
     Args:
-        matrix: from j to i: flows, or edges.
-        per_node: how many, on average.
+        matrix: Flows or edges, from j to i.
+        per_node: Number of flows per node, on average.
     """
-    between = matrix.copy()
-    np.fill_diagonal(between, 0)
-    order = np.argsort(-between, axis=None, kind="stable")
-    return _flows(between, order[: round(per_node * len(matrix))])
+    off_diagonal = matrix.copy()
+    np.fill_diagonal(off_diagonal, 0)
+    order = np.argsort(-off_diagonal, axis=None, kind="stable")
+    return _nonzero_flows(off_diagonal, order[: round(per_node * len(matrix))])
 
 
-def incoming(moved: np.ndarray, node: int, count: int) -> list[Flow]:
-    """Return where most of a node's importance comes from; itself may be among them."""
-    order = np.argsort(-moved[node], kind="stable")[:count]
-    return _flows(moved, node * len(moved) + order)
+def incoming(matrix: np.ndarray, node: int, count: int) -> list[Flow]:
+    """Return the strongest flows into a node, possibly including one from itself."""
+    order = np.argsort(-matrix[node], kind="stable")[:count]
+    return _nonzero_flows(matrix, node * len(matrix) + order)
 
 
-def outgoing(moved: np.ndarray, node: int, count: int) -> list[Flow]:
-    """Return where most of a node's importance goes; itself may be among them."""
-    order = np.argsort(-moved[:, node], kind="stable")[:count]
-    return _flows(moved, order * len(moved) + node)
+def outgoing(matrix: np.ndarray, node: int, count: int) -> list[Flow]:
+    """Return the strongest flows out of a node, possibly including one to itself."""
+    order = np.argsort(-matrix[:, node], kind="stable")[:count]
+    return _nonzero_flows(matrix, order * len(matrix) + node)
 
 
-def _flows(moved: np.ndarray, places: np.ndarray) -> list[Flow]:
-    """Return the flows at these places of the flattened matrix, if there are any."""
-    targets, sources = np.unravel_index(places, moved.shape)
-    rows = zip(sources.tolist(), targets.tolist(), strict=True)
-    found = [Flow(j, i, float(moved[i, j])) for j, i in rows]
-    return [flow for flow in found if flow.share > 0]
+def _nonzero_flows(matrix: np.ndarray, indices: np.ndarray) -> list[Flow]:
+    """Return the nonzero flows at these indices of the flattened matrix."""
+    targets, sources = np.unravel_index(indices, matrix.shape)
+    pairs = zip(sources.tolist(), targets.tolist(), strict=True)
+    flows = [Flow(j, i, float(matrix[i, j])) for j, i in pairs]
+    return [flow for flow in flows if flow.share > 0]
 
 
 NO_WORDS = "no words"
-CUT = "… (the model reads no further)"
+TRUNCATED = "… (not read by the model)"
 
-# What XML forbids or a terminal obeys; a lone half of a surrogate pair is no character.
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_TOLD = 4  # partners that a word's story names
+# Characters that XML does not allow or that control a terminal, and lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_MAX_LISTED = 4  # words in a summary, and sources or targets of a word
 
 
 def printable(text: str) -> str:
-    """Return the text on one line, with � for what cannot be shown."""
-    return _FORBIDDEN.sub("�", " ".join(text.split()))
+    """Return the text on one line, with � in place of unprintable characters."""
+    return _UNPRINTABLE.sub("�", " ".join(text.split()))
 
 
-def per_cent(share: float) -> str:
-    """Return a share as 31 %, 3.1 % or 0.3 %."""
+def percent(share: float) -> str:
+    """Format a share as 31 %, 3.1 % or 0.3 %."""
     return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"
 
 
-def verdict(record: Explanation) -> str:
-    """Return the label and its probability."""
-    share = f"{100 * record.probabilities[record.label]:.1f} %"
-    return f"{printable(record.label)} {share}"
+def prediction_text(record: Explanation) -> str:
+    """Return the predicted label and its probability."""
+    probability = f"{100 * record.probabilities[record.label]:.1f} %"
+    return f"{printable(record.label)} {probability}"
 
 
-def made_of(record: Explanation, head: int | None = None) -> str:
-    """Return the name of the model and what it is made of."""
+def model_text(record: Explanation, head: int | None = None) -> str:
+    """Return the name, encoder and aggregator of the model."""
     model = record.model
     parts = [model.encoder, model.aggregator]
     if head is not None:
@@ -126,45 +132,55 @@ def made_of(record: Explanation, head: int | None = None) -> str:
 
 
 def summary(record: Explanation, head: int | None = None) -> str:
-    """Return the heaviest words of each text, for those who do not see the picture."""
-    told = []
+    """Return the words of each text with the largest weights, for screen readers."""
+    parts = []
     for graph in record.words:
         nodes = [printable(node) for node in graph.nodes]
-        weights = shares(graph, head)
+        weights = node_weights(graph, head)
         if weights is None or not nodes:
-            told.append(" ".join(nodes) or NO_WORDS)
+            parts.append(" ".join(nodes) or NO_WORDS)
             continue
-        order = sorted(range(len(nodes)), key=lambda node: -weights[node])[:_TOLD]
-        told.append(
-            ", ".join(f"{nodes[node]} {per_cent(weights[node])}" for node in order)
+        order = sorted(range(len(nodes)), key=lambda node: -weights[node])
+        parts.append(
+            ", ".join(
+                f"{nodes[node]} {percent(weights[node])}"
+                for node in order[:_MAX_LISTED]
+            )
         )
-    return ". ".join(told or [NO_WORDS]) + "."
+    return ". ".join(parts or [NO_WORDS]) + "."
 
 
-def story(
+def describe_node(
     nodes: Sequence[str],
     node: int,
-    share: float | None,
-    moved: np.ndarray | None = None,
+    weight: float | None,
+    matrix: np.ndarray | None = None,
 ) -> str:
-    """Return what there is to know of one node: its weight, from whom, to whom.
+    """Return the weight of a node and its strongest sources and targets, as text.
 
-    The partners' per cents are of this node's own importance.
+    The percentages of the sources and targets are relative to the weight of the node.
+
+    Args:
+        nodes: Names of all nodes.
+        node: Index of the node.
+        weight: Weight of the node. None without weights.
+        matrix: Flows between the nodes. None without a graph.
     """
-    told = printable(nodes[node])
-    if share is None:
-        return told
-    told += f": {per_cent(share)}"
-    if moved is None or not share:
-        return told
+    text = printable(nodes[node])
+    if weight is None:
+        return text
+    text += f": {percent(weight)}"
+    if matrix is None or not weight:
+        return text
 
-    def named(partners: Iterable[tuple[int, float]]) -> str:
+    def join(neighbors: Iterable[tuple[int, float]]) -> str:
         return ", ".join(
             f"{'itself' if other == node else printable(nodes[other])} "
-            f"{per_cent(part / share)}"
-            for other, part in partners
+            f"{percent(share / weight)}"
+            for other, share in neighbors
         )
 
-    come = ((flow.source, flow.share) for flow in incoming(moved, node, _TOLD))
-    go = ((flow.target, flow.share) for flow in outgoing(moved, node, _TOLD))
-    return f"{told}. It comes from {named(come)}; it goes to {named(go)}."
+    flows = incoming(matrix, node, _MAX_LISTED), outgoing(matrix, node, _MAX_LISTED)
+    sources = join((flow.source, flow.share) for flow in flows[0])
+    targets = join((flow.target, flow.share) for flow in flows[1])
+    return f"{text}. Incoming: {sources}. Outgoing: {targets}."

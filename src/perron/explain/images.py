@@ -1,6 +1,6 @@
-"""Pictures of the graph as SVG and PNG.
+"""SVG and PNG images of the graph.
 
-The SVG has no script, but responds to the mouse.
+The SVG is interactive, but contains no scripts.
 """
 
 import warnings
@@ -26,9 +26,9 @@ from perron.explain.colors import (
     STEPS,
     Color,
     Palette,
-    css,
-    opacity_of,
-    thickness_of,
+    arc_opacity,
+    arc_width,
+    to_hex,
 )
 from perron.explain.layout import lay_out
 from perron.explain.picture import (
@@ -48,23 +48,23 @@ _CORNER = 4
 _TIPS = {"tip": "arc", "tip-in": "incoming", "tip-out": "outgoing"}
 
 
-def svg(record: Explanation, head: int | None = None) -> str:
-    """Return a picture of the graph.
+def to_svg(record: Explanation, head: int | None = None) -> str:
+    """Return an image of the graph as SVG.
 
-    A word that is pointed at, or reached by the keyboard, shows its own arcs: from
-    where its importance comes, and where it goes. Colors follow the reader's choice
-    of light or dark.
+    A word with the pointer over it, or with the keyboard focus, shows its strongest
+    incoming and outgoing flows. The colors follow the light or dark theme of the
+    system.
 
     Args:
-        record: what to draw.
-        head: which weights and edges; the mean of all if not given.
+        record: Record to draw.
+        head: Head to draw. Defaults to the mean of all heads.
     """
     picture = lay_out(record, head)
-    wide, high = _short(picture.width), _short(picture.height)
+    width, height = _decimal(picture.width), _decimal(picture.height)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="perron-graph" '
-            f'width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
+            f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
             'role="document">',
             f"<title>{escape(picture.title)}</title>",
             f"<desc>{escape(picture.description)}</desc>",
@@ -91,18 +91,19 @@ def _section(section: Section) -> str:
 
 
 def _tile(tile: Tile) -> str:
-    told = tile.story
+    label = tile.description
     shade = "plain" if tile.shade is None else f"s{tile.shade}"
     own = "".join(
         f'<g class="own {name}" aria-hidden="true">{_arcs(arcs)}</g>'
         for name, arcs in (("in", tile.incoming), ("out", tile.outgoing))
         if arcs
     )
+    width, height = _decimal(tile.width), _decimal(tile.height)
     return (
-        f'<g class="word" tabindex="0" role="listitem" aria-label={quoteattr(told)}>'
-        f"<title>{escape(told)}</title>"
-        f'<rect class="{shade}" x="{_short(tile.x)}" y="{_short(tile.y)}" '
-        f'width="{_short(tile.width)}" height="{_short(tile.height)}" rx="{_CORNER}"/>'
+        f'<g class="word" tabindex="0" role="listitem" aria-label={quoteattr(label)}>'
+        f"<title>{escape(label)}</title>"
+        f'<rect class="{shade}" x="{_decimal(tile.x)}" y="{_decimal(tile.y)}" '
+        f'width="{width}" height="{height}" rx="{_CORNER}"/>'
         f"{''.join(_text(text) for text in tile.texts)}{own}</g>"
     )
 
@@ -110,10 +111,10 @@ def _tile(tile: Tile) -> str:
 def _text(text: Text) -> str:
     if not text.text:
         return ""
-    looks = text.role + (" bold" if text.bold else "") + (" mid" * text.centered)
+    classes = text.role + " bold" * text.bold + " centered" * text.centered
     return (
-        f'<text class="{looks}" x="{_short(text.x)}" y="{_short(text.y)}" '
-        f'font-size="{_short(text.size)}" textLength="{_short(text.width)}" '
+        f'<text class="{classes}" x="{_decimal(text.x)}" y="{_decimal(text.y)}" '
+        f'font-size="{_decimal(text.size)}" textLength="{_decimal(text.width)}" '
         f'lengthAdjust="spacingAndGlyphs">{escape(text.text)}</text>'
     )
 
@@ -123,7 +124,7 @@ def _arcs(arcs: Sequence[Arc]) -> str:
 
 
 def _curve(arc: Arc) -> str:
-    first, *others = (f"{_short(x)} {_short(y)}" for x, y in arc.points)
+    first, *others = (f"{_decimal(x)} {_decimal(y)}" for x, y in arc.points)
     return f"M{first}C{' '.join(others)}"
 
 
@@ -135,22 +136,22 @@ def _marker(name: str) -> str:
     )
 
 
-def _short(number: float) -> str:
-    """Return at most one digit behind the point."""
+def _decimal(number: float) -> str:
+    """Format a number with at most one decimal."""
     return f"{number:.1f}".removesuffix(".0")
 
 
 def _style() -> str:
-    """Return rules that reach no further than this picture, if it is in a page."""
+    """Return CSS rules that apply only to this image, not to the page around it."""
     levels = {
-        f".a{level}": f"opacity:{opacity_of(level)};stroke-width:{thickness_of(level)}"
+        f".a{level}": f"opacity:{arc_opacity(level)};stroke-width:{arc_width(level)}"
         for level in range(LEVELS + 1)
     }
     rules = {
         "": "color-scheme:light dark",
         "text": f'font-family:"{FAMILY}",Verdana,sans-serif;pointer-events:none',
         ".bold": "font-weight:bold",
-        ".mid": "text-anchor:middle",
+        ".centered": "text-anchor:middle",
         ".word": "outline:none",
         ".word rect": "stroke-width:1",
         ".word:hover rect,.word:focus rect": "stroke-width:2",
@@ -163,27 +164,28 @@ def _style() -> str:
         ".out path": "marker-end:url(#perron-tip-out)",
         **levels,
     }
-    night = _scoped(_colors(DARK))
+    dark = _scoped(_colors(DARK))
     return (
         f"{_scoped(rules)}{_scoped(_colors(LIGHT))}"
-        f"@media (prefers-color-scheme:dark){{{night}}}"
+        f"@media (prefers-color-scheme:dark){{{dark}}}"
     )
 
 
 def _colors(palette: Palette) -> dict[str, str]:
-    named = {name: css(color) for name, color in palette._asdict().items()}
+    named = {name: to_hex(color) for name, color in palette._asdict().items()}
     return {
         ".paper,.plain": f"fill:{named['paper']}",
         ".ink": f"fill:{named['ink']}",
         ".muted": f"fill:{named['muted']}",
-        ".word rect": f"stroke:{named['rim']}",
+        ".word rect": f"stroke:{named['border']}",
         ".word:hover rect,.word:focus rect": f"stroke:{named['ink']}",
         ".arcs path": f"stroke:{named['arc']}",
         ".in path": f"stroke:{named['incoming']}",
         ".out path": f"stroke:{named['outgoing']}",
         **{f".{name}": f"fill:{named[key]}" for name, key in _TIPS.items()},
         **{
-            f".s{step}": f"fill:{css(palette.shade(step))}" for step in range(STEPS + 1)
+            f".s{step}": f"fill:{to_hex(palette.shade(step))}"
+            for step in range(STEPS + 1)
         },
     }
 
@@ -191,38 +193,43 @@ def _colors(palette: Palette) -> dict[str, str]:
 def _scoped(rules: dict[str, str]) -> str:
     lines = []
     for selectors, rule in rules.items():
-        inside = (f".perron-graph {one}".strip() for one in selectors.split(","))
-        lines.append(f"{','.join(inside)}{{{rule}}}")
+        scoped = (f".perron-graph {part}".strip() for part in selectors.split(","))
+        lines.append(f"{','.join(scoped)}{{{rule}}}")
     return "\n".join(lines)
 
 
-_UNITS = 100  # of the layout, to an inch
-_FINE = 200  # dots to an inch
-_HIGHEST = 30_000  # dots; a picture that would be higher is drawn less finely
+_UNITS = 100  # layout units per inch
+_DPI = 200
+_MAX_HEIGHT = 30_000  # pixels; taller pictures are drawn at a lower resolution
 
-# Where they are installed, they have what the first one lacks.
-_OTHERS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "Microsoft YaHei", "PingFang HK")
+# Fonts with characters that the main font lacks, used if they are installed.
+_FALLBACK_FONTS = (
+    "Noto Sans CJK SC",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "PingFang HK",
+)
 
 
 def save_png(record: Explanation, path: str | Path, head: int | None = None) -> None:
-    """Write a picture of the graph.
+    """Save an image of the graph as PNG.
 
     Args:
-        record: what to draw.
-        path: of the file.
-        head: which weights and edges; the mean of all if not given.
+        record: Record to draw.
+        path: Path of the file.
+        head: Head to draw. Defaults to the mean of all heads.
     """
     picture = lay_out(record, head)
     size = picture.width / _UNITS, picture.height / _UNITS
-    figure = Figure(figsize=size, facecolor=_part(LIGHT.paper))
+    figure = Figure(figsize=size, facecolor=_rgb(LIGHT.paper))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, picture.width), ylim=(picture.height, 0))
     axes.set_axis_off()
     _draw(picture, axes)
     content = BytesIO()
-    fine = min(_FINE, _HIGHEST / size[1])
-    quick = {"compress_level": 4}
-    figure.savefig(content, format="png", dpi=fine, pil_kwargs=quick)
+    dpi = min(_DPI, _MAX_HEIGHT / size[1])
+    options = {"compress_level": 4}  # faster than the default, 6
+    figure.savefig(content, format="png", dpi=dpi, pil_kwargs=options)
     atomic_write(Path(path), content.getvalue())
 
 
@@ -233,17 +240,17 @@ def _draw(picture: Picture, axes: Axes) -> None:
         _draw_tiles(section.tiles, axes)
         texts += section.texts
         texts += [text for tile in section.tiles for text in tile.texts]
-    _write(texts, axes)
+    _draw_texts(texts, axes)
 
 
 def _draw_arcs(arcs: list[Arc], axes: Axes) -> None:
-    curve = [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4]
-    colors = [(*_part(LIGHT.arc), opacity_of(arc.level)) for arc in arcs]
+    codes = [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4]
+    colors = [(*_rgb(LIGHT.arc), arc_opacity(arc.level)) for arc in arcs]
     lines = PathCollection(
-        [Curve(arc.points, curve) for arc in arcs],
+        [Curve(arc.points, codes) for arc in arcs],
         facecolors="none",
         edgecolors=colors,
-        linewidths=[thickness_of(arc.level) * 72 / _UNITS for arc in arcs],
+        linewidths=[arc_width(arc.level) * 72 / _UNITS for arc in arcs],
         capstyle="butt",
         zorder=1,
     )
@@ -255,7 +262,7 @@ def _draw_arcs(arcs: list[Arc], axes: Axes) -> None:
 
 
 def _tip(arc: Arc) -> Curve:
-    """Return an arrowhead; every arc arrives straight from above or from below."""
+    """Return the arrowhead of an arc. Every arc ends vertically."""
     (_, before), (x, y) = arc.points[2:]
     end, half = y + (TIP if y > before else -TIP), TIP_WIDTH / 2
     return Curve([(x - half, y), (x + half, y), (x, end), (x, end)], closed=True)
@@ -269,38 +276,38 @@ def _draw_tiles(tiles: list[Tile], axes: Axes) -> None:
     ]
     boxes = PatchCollection(
         patches,
-        facecolors=[_part(LIGHT.shade(tile.shade or 0)) for tile in tiles],
-        edgecolors=[_part(LIGHT.rim)],
+        facecolors=[_rgb(LIGHT.shade(tile.shade or 0)) for tile in tiles],
+        edgecolors=[_rgb(LIGHT.border)],
         linewidths=72 / _UNITS,
         zorder=2,
     )
     axes.add_collection(boxes, autolim=False)
 
 
-def _write(texts: list[Text], axes: Axes) -> None:
+def _draw_texts(texts: list[Text], axes: Axes) -> None:
     with warnings.catch_warnings():
-        # A box stands for a character that no font has.
+        # Characters that are missing from all fonts are drawn as boxes.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         outlines = [_outline(text) for text in texts]
-    colors = [_part(getattr(LIGHT, text.role)) for text in texts]
-    letters = PathCollection(outlines, facecolors=colors, linewidths=0, zorder=3)
-    axes.add_collection(letters, autolim=False)
+    colors = [_rgb(getattr(LIGHT, text.role)) for text in texts]
+    glyphs = PathCollection(outlines, facecolors=colors, linewidths=0, zorder=3)
+    axes.add_collection(glyphs, autolim=False)
 
 
 def _outline(text: Text) -> Curve:
-    """Return the outline of a line of text where it stands; y goes down here."""
-    vertices, codes = _letters(text.text, text.bold)
+    """Return the outline of a line of text at its position, with y pointing down."""
+    vertices, codes = _glyphs(text.text, text.bold)
     if not len(vertices):
         return Curve(np.empty((0, 2)))
-    # As wide as it was measured, even if the letters come from another font.
+    # Glyphs of a fallback font may be wider than measured; compress them.
     scale = text.size / text_to_path.FONT_SCALE
-    narrow = min(1.0, text.width / (scale * vertices[:, 0].max() or 1.0))
+    stretch = min(1.0, text.width / (scale * vertices[:, 0].max() or 1.0))
     left = text.x - text.width / 2 if text.centered else text.x
-    return Curve(vertices * (scale * narrow, -scale) + (left, text.y), codes)
+    return Curve(vertices * (scale * stretch, -scale) + (left, text.y), codes)
 
 
-@lru_cache(4096)  # the same words and per cents again and again
-def _letters(text: str, bold: bool) -> tuple[np.ndarray, np.ndarray]:
+@lru_cache(4096)  # words and percentages repeat
+def _glyphs(text: str, bold: bool) -> tuple[np.ndarray, np.ndarray]:
     font = _font("bold" if bold else "normal")
     vertices, codes = text_to_path.get_text_path(font, text, ismath=False)
     return np.reshape(vertices, (-1, 2)), np.asarray(codes, np.uint8)
@@ -308,11 +315,11 @@ def _letters(text: str, bold: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _font(weight: str) -> FontProperties:
-    names = {font.name for font in fontManager.ttflist}
-    others = [other for other in _OTHERS if other in names]
-    return FontProperties(family=[FAMILY, *others], weight=weight)
+    installed = {font.name for font in fontManager.ttflist}
+    fallbacks = [name for name in _FALLBACK_FONTS if name in installed]
+    return FontProperties(family=[FAMILY, *fallbacks], weight=weight)
 
 
-def _part(color: Color) -> tuple[float, float, float]:
+def _rgb(color: Color) -> tuple[float, float, float]:
     red, green, blue = color
     return red / 255, green / 255, blue / 255

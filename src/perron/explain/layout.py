@@ -1,8 +1,15 @@
-"""Where everything in a picture of the graph is."""
+"""Layout of a picture of the graph."""
 
 from collections.abc import Sequence
 
-from perron.explain.flow import check_head, made_of, per_cent, shares, summary, verdict
+from perron.explain.flow import (
+    check_head,
+    model_text,
+    node_weights,
+    percent,
+    prediction_text,
+    summary,
+)
 from perron.explain.picture import (
     NOTE,
     NUMBER,
@@ -10,42 +17,48 @@ from perron.explain.picture import (
     Picture,
     Section,
     Text,
-    fitted,
+    fit_text,
     note,
     place_graph,
-    width_of,
+    text_width,
 )
 from perron.explain.records import Explanation
 
 _MARGIN = 24.0
-_TITLE = 17.0  # size of its font
-_GUTTER = 48.0  # for the number of a sentence
+_TITLE = 17.0  # font size of the title
+_GUTTER = 48.0  # width of the column with the numbers of the sentences
 
 
 def lay_out(
     record: Explanation, head: int | None = None, width: float = 880.0
 ) -> Picture:
-    """Place the words of all graphs in reading order, with their arcs.
+    """Lay out the words of all graphs in reading order, with their arcs.
 
     Args:
-        record: what to draw.
-        head: which weights and edges; the mean of all if not given.
-        width: of the picture, which has as many lines as that takes.
+        record: Record to draw.
+        head: Head to draw. Defaults to the mean of all heads.
+        width: Maximum width of the picture.
     """
     check_head(record, head)
     column = Column(_MARGIN, width - _MARGIN, 2 * _MARGIN + _TITLE)
     texts = _title(record, head, width)
     sections = _sections(record, head, column)
     if record.has_edges:
-        told = "Arcs: the strongest edges, from word to word; the bolder, the stronger."
-        texts.append(note(fitted(told, NOTE, width - 2 * _MARGIN), _MARGIN, column.y))
+        legend = fit_text(
+            "Arcs are the strongest edges between words. Bolder arcs are stronger.",
+            NOTE,
+            width - 2 * _MARGIN,
+        )
+        texts.append(note(legend, _MARGIN, column.y))
         column.y += 16
     shapes = [*texts, *(shape for part in sections for shape in part.shapes)]
+    has_weights = any(graph.weights for graph in record.words)
+    subject = "Words with the largest weights" if has_weights else "Words"
     return Picture(
         max(shape.right for shape in shapes) + _MARGIN,
         column.y + _MARGIN / 2,
-        f"{verdict(record)}, says {made_of(record, head)}",
-        f"What the words weigh: {summary(record, head)}",
+        f"{prediction_text(record)}, predicted by {model_text(record, head)}",
+        f"{subject}: {summary(record, head)}",
         texts,
         sections,
     )
@@ -53,10 +66,10 @@ def lay_out(
 
 def _title(record: Explanation, head: int | None, width: float) -> list[Text]:
     y = _MARGIN + 14
-    label = fitted(verdict(record), _TITLE, 0.6 * width)
-    wide = width_of(label, _TITLE, bold=True)
+    label = fit_text(prediction_text(record), _TITLE, 0.6 * width)
+    wide = text_width(label, _TITLE, bold=True)
     left = _MARGIN + wide + 16
-    model = fitted(made_of(record, head), NOTE, width - _MARGIN - left)
+    model = fit_text(model_text(record, head), NOTE, width - _MARGIN - left)
     return [Text(label, _MARGIN, y, _TITLE, wide, bold=True), note(model, left, y)]
 
 
@@ -69,27 +82,27 @@ def _sections(record: Explanation, head: int | None, column: Column) -> list[Sec
     for name, graph in zip(("first text", "second text"), record.words, strict=True):
         heading = _heading(name, column)
         section = place_graph(name, graph, head, column)
-        sections.append(_with(section, [heading]))
+        sections.append(_add_texts(section, [heading]))
     return sections
 
 
 def _document(record: Explanation, head: int | None, column: Column) -> list[Section]:
-    """Place a bar of all sentences, then the words of each."""
+    """Lay out a bar with all sentences, then the words of each sentence."""
     assert record.sentences is not None
-    weights = shares(record.sentences, head)
+    weights = node_weights(record.sentences, head)
     heading = _heading("sentences", column)
     bar = place_graph("sentences", record.sentences, head, column, numbered=True)
-    sections = [_with(bar, [heading])]
+    sections = [_add_texts(bar, [heading])]
     column.left += _GUTTER
-    for place, graph in enumerate(record.words):
-        name = f"sentence {place + 1}"
+    for index, graph in enumerate(record.words):
+        name = f"sentence {index + 1}"
         section = place_graph(name, graph, head, column)
         first = section.texts[0] if not section.tiles else section.tiles[0].texts[0]
-        numbers = [note(str(place + 1), _MARGIN, first.y)]
+        numbers = [note(str(index + 1), _MARGIN, first.y)]
         if weights is not None:
-            share = per_cent(weights[place])
-            numbers.append(note(share, _MARGIN, first.y + 12, NUMBER))
-        sections.append(_with(section, numbers))
+            weight = percent(weights[index])
+            numbers.append(note(weight, _MARGIN, first.y + 12, NUMBER))
+        sections.append(_add_texts(section, numbers))
     return sections
 
 
@@ -99,5 +112,5 @@ def _heading(name: str, column: Column) -> Text:
     return heading
 
 
-def _with(section: Section, texts: Sequence[Text]) -> Section:
+def _add_texts(section: Section, texts: Sequence[Text]) -> Section:
     return Section(section.name, section.tiles, section.arcs, [*section.texts, *texts])

@@ -1,4 +1,4 @@
-"""Shapes of a picture of the graph: words on lines, arcs above them."""
+"""Shapes in a picture of the graph: tiles with words, and arcs above them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,39 +12,39 @@ import matplotlib
 import numpy as np
 from matplotlib.ft2font import FT2Font, LoadFlags
 
-from perron.explain.colors import LEVELS, STEPS, strength_of
+from perron.explain.colors import LEVELS, STEPS, color_strength
 from perron.explain.flow import (
-    CUT,
     NO_WORDS,
+    TRUNCATED,
     Flow,
-    flows,
-    head_of,
+    describe_node,
+    flow_matrix,
     incoming,
+    node_weights,
     outgoing,
-    per_cent,
+    percent,
     printable,
-    shares,
-    story,
-    strongest,
+    resolve_head,
+    strongest_flows,
 )
 from perron.explain.records import Graph
 
 FAMILY = "DejaVu Sans"
-_UNITS = 1000  # glyphs are measured at this size
+_UNITS = 1000  # font size at which glyphs are measured
 
 
-def width_of(text: str, size: float, bold: bool = False) -> float:
-    """Return the width of a line, without kerning."""
+def text_width(text: str, size: float, bold: bool = False) -> float:
+    """Return the width of a line of text, without kerning."""
     return sum(_advance(char, bold) for char in text) * size / _UNITS
 
 
-def fitted(text: str, size: float, room: float) -> str:
-    """Return the text, or as much of its beginning as there is room for, then "…"."""
-    if width_of(text, size) <= room:
+def fit_text(text: str, size: float, max_width: float) -> str:
+    """Return the text, truncated with "…" if it is wider than `max_width`."""
+    if text_width(text, size) <= max_width:
         return text
-    left = room - width_of("…", size)
+    left = max_width - text_width("…", size)
     count = 0
-    while count < len(text) and (left := left - width_of(text[count], size)) >= 0:
+    while count < len(text) and (left := left - text_width(text[count], size)) >= 0:
         count += 1
     return f"{text[:count]}…"
 
@@ -54,7 +54,7 @@ def _advance(char: str, bold: bool) -> float:
     font = _font(bold)
     if font.get_char_index(ord(char)):
         return font.load_char(ord(char), LoadFlags.NO_HINTING).linearHoriAdvance / 65536
-    # Another font will have it, or a box stands for it.
+    # The glyph comes from a fallback font, or is shown as a box.
     if category(char) in ("Mn", "Me", "Cf"):
         return 0.0
     return _UNITS * (1.0 if east_asian_width(char) in "WF" else 0.6)
@@ -76,7 +76,7 @@ TIP_WIDTH = 5.0
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text; ``x`` is its left end or its middle, ``y`` its baseline."""
+    """A line of text. ``x`` is its left end or its center, ``y`` its baseline."""
 
     text: str
     x: float
@@ -89,16 +89,16 @@ class Text:
 
     @property
     def right(self) -> float:
-        """The right end."""
+        """Right end."""
         return self.x + self.width / (2 if self.centered else 1)
 
 
 @dataclass(frozen=True)
 class Arc:
-    """A cubic Bézier curve, and an arrowhead that begins where it ends."""
+    """A cubic Bézier curve with an arrowhead, which starts at the end of the curve."""
 
     points: tuple[Point, Point, Point, Point]
-    level: int  # of strength
+    level: int  # strength, from 0 to LEVELS
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,16 @@ class Tile:
     """A word, or the number of a sentence.
 
     Attributes:
-        x: left.
-        y: top.
-        width: of the tile.
-        height: of the tile.
-        shade: by its weight; None without weights.
-        texts: the word and its percent.
-        story: what there is to know of it.
-        incoming: arcs from where most of its importance comes.
-        outgoing: arcs to where most of it goes.
+        x: Left edge.
+        y: Top edge.
+        width: Width of the tile.
+        height: Height of the tile.
+        shade: Shade, from 0 to STEPS, which grows with the weight. None without
+            weights.
+        texts: Word and weight.
+        description: Weight, sources and targets of the word, as text.
+        incoming: Arcs of the strongest incoming flows.
+        outgoing: Arcs of the strongest outgoing flows.
     """
 
     x: float
@@ -123,19 +124,19 @@ class Tile:
     height: float
     shade: int | None
     texts: list[Text]
-    story: str
+    description: str
     incoming: list[Arc] = field(default_factory=list)
     outgoing: list[Arc] = field(default_factory=list)
 
     @property
     def right(self) -> float:
-        """The right edge."""
+        """Right edge."""
         return self.x + self.width
 
 
 @dataclass(frozen=True)
 class Section:
-    """A graph: tiles, the strongest arcs behind them, and text around them."""
+    """A graph: tiles, arcs of its strongest edges behind them, and texts."""
 
     name: str
     tiles: list[Tile]
@@ -144,13 +145,13 @@ class Section:
 
     @property
     def shapes(self) -> list[Tile | Text]:
-        """Tiles and texts together."""
+        """Tiles and texts."""
         return [*self.tiles, *self.texts]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All of it, and what it shows in words."""
+    """A complete picture, with a title and a description for screen readers."""
 
     width: float
     height: float
@@ -160,13 +161,13 @@ class Picture:
     sections: list[Section]
 
 
-_HIGHEST = 58.0
-_BEND = 70.0  # how far an arc between lines goes straight on, at most
+_MAX_ARC_HEIGHT = 58.0
+_BEND = 70.0  # maximum distance from the ends of an arc to its control points
 _INSET = (3.0, 8.0)  # arcs to the right start and end outside those to the left
 
 
-class Place(NamedTuple):
-    """Where a tile is."""
+class Box(NamedTuple):
+    """Position and size of a tile."""
 
     line: int
     x: float
@@ -175,57 +176,72 @@ class Place(NamedTuple):
     height: float
 
     @property
-    def middle(self) -> float:
-        """The middle between left and right."""
+    def center(self) -> float:
+        """Horizontal center."""
         return self.x + self.width / 2
 
 
-def rise(source: Place, target: Place) -> float:
-    """Return how far an arc between two tiles rises above their line."""
+def arc_height(source: Box, target: Box) -> float:
+    """Return the height of the arc between two tiles above their line."""
     if source.line != target.line:
         return 0.0
-    return 8 + (_HIGHEST - 8) * (1 - exp(-abs(source.middle - target.middle) / 320))
+    distance = abs(source.center - target.center)
+    return 8 + (_MAX_ARC_HEIGHT - 8) * (1 - exp(-distance / 320))
 
 
-def arcs_of(flows: Sequence[Flow], places: Sequence[Place]) -> list[Arc]:
-    """Return an arc for each flow, the weakest first: the strongest is drawn on top."""
-    most = max((flow.share for flow in flows), default=1.0)
+def make_arcs(flows: Sequence[Flow], boxes: Sequence[Box]) -> list[Arc]:
+    """Return an arc for each flow, in reverse order.
+
+    Flows are sorted by strength, so the strongest arc is drawn last, on top.
+    """
+    largest = max((flow.share for flow in flows), default=1.0)
     return [
         Arc(
-            _curve(places[flow.source], places[flow.target]),
-            # Squared, as those that are shown are all among the strongest.
-            round(LEVELS * (flow.share / most) ** 2),
+            _curve(boxes[flow.source], boxes[flow.target]),
+            # Squared, because all flows that are drawn are strong.
+            round(LEVELS * (flow.share / largest) ** 2),
         )
         for flow in reversed(flows)
     ]
 
 
-def _curve(source: Place, target: Place) -> tuple[Point, Point, Point, Point]:
-    towards = 1 if target.middle > source.middle else -1
-    inset = towards * _INSET[towards < 0]
-    begin, end = source.middle + inset, target.middle - inset
+def _curve(source: Box, target: Box) -> tuple[Point, Point, Point, Point]:
+    direction = 1 if target.center > source.center else -1
+    inset = direction * _INSET[direction < 0]
+    start_x, end_x = source.center + inset, target.center - inset
     if source.line == target.line:
-        top = source.y - (rise(source, target) - inset * towards) / 0.75
-        return (begin, source.y), (begin, top), (end, top), (end, target.y - TIP)
+        # A cubic curve rises to 3/4 of the height of its control points.
+        top = source.y - (arc_height(source, target) - inset * direction) / 0.75
+        return (
+            (start_x, source.y),
+            (start_x, top),
+            (end_x, top),
+            (end_x, target.y - TIP),
+        )
     down = 1 if target.line > source.line else -1
-    first = source.y + (source.height if down > 0 else 0.0)
-    last = target.y + (target.height if down < 0 else 0.0) - down * TIP
-    bend = down * min(_BEND, abs(last - first) / 2)
-    return (begin, first), (begin, first + bend), (end, last - bend), (end, last)
+    start_y = source.y + (source.height if down > 0 else 0.0)
+    end_y = target.y + (target.height if down < 0 else 0.0) - down * TIP
+    bend = down * min(_BEND, abs(end_y - start_y) / 2)
+    return (
+        (start_x, start_y),
+        (start_x, start_y + bend),
+        (end_x, end_y - bend),
+        (end_x, end_y),
+    )
 
 
-WORD, NUMBER, NOTE = 15.0, 9.0, 11.0  # sizes of the font
+WORD, NUMBER, NOTE = 15.0, 9.0, 11.0  # font sizes
 _PADDING = 6.0  # left and right of a word in its tile
 _GAP = 6.0  # between tiles
-_LEADING = 16.0  # between lines, besides the arcs
-_OWN = 4  # arcs that come to a word when it is pointed at, and as many that leave it
-_PER_NODE = 2.0  # arcs that are always there, on average
-_MOST = 200  # of them; of more none can be followed
+_LEADING = 16.0  # between lines, in addition to the arcs
+_MAX_OWN_ARCS = 4  # incoming arcs of a highlighted word, and outgoing arcs
+_ARCS_PER_NODE = 2.0  # arcs that are always visible, on average
+_MAX_ARCS = 200  # arcs that are always visible; more would not be legible
 
 
 @dataclass
 class Column:
-    """The room that is left: between left and right, from y on."""
+    """The space that is left for the next graph: from left to right, below y."""
 
     left: float
     right: float
@@ -233,8 +249,8 @@ class Column:
 
 
 def note(text: str, x: float, y: float, size: float = NOTE) -> Text:
-    """Return text beside the words."""
-    return Text(text, x, y, size, width_of(text, size), "muted")
+    """Return muted text, for anything except words and weights."""
+    return Text(text, x, y, size, text_width(text, size), "muted")
 
 
 def place_graph(
@@ -244,118 +260,120 @@ def place_graph(
     column: Column,
     numbered: bool = False,
 ) -> Section:
-    """Place the nodes of a graph, or their numbers, and go down the column by that."""
+    """Lay out a graph at the top of the column, and move the column below it.
+
+    Args:
+        name: Name of the section.
+        graph: Graph to draw.
+        head: Head to draw. None for the mean of all heads.
+        column: Space for the graph.
+        numbered: Whether to show the numbers of the nodes in place of the nodes.
+    """
     if not graph.nodes:
         column.y += 44
         return Section(name, [], [], [note(NO_WORDS, column.left, column.y - 24, WORD)])
-    numbers = [str(place + 1) for place in range(len(graph.nodes))]
+    numbers = [str(node + 1) for node in range(len(graph.nodes))]
     names = [f"sentence {number}" for number in numbers] if numbered else graph.nodes
-    weights = shares(graph, head)
-    moved = flows(graph, head) if graph.has_edges else None
-    most = []
-    if moved is not None:
-        most = strongest(graph.edges(head_of(graph, head)), _PER_NODE)[:_MOST]
-    own = [_own(moved, node) for node in range(len(names))]
+    weights = node_weights(graph, head)
+    matrix = flow_matrix(graph, head) if graph.has_edges else None
+    strongest = []
+    if matrix is not None:
+        edges = graph.edges(resolve_head(graph, head))
+        strongest = strongest_flows(edges, _ARCS_PER_NODE)[:_MAX_ARCS]
+    own_flows = [_own_flows(matrix, node) for node in range(len(names))]
 
-    room = column.right - column.left - 2 * _PADDING
-    texts = [_Label.of(text, room) for text in (numbers if numbered else graph.nodes)]
-    if weights is not None:
-        texts = [
-            text.with_number(per_cent(share))
-            for text, share in zip(texts, weights, strict=True)
-        ]
-    every = [*most, *(flow for both in own for one in both for flow in one)]
-    places, notes = _places(texts, every, graph.truncated, column)
+    max_width = column.right - column.left - 2 * _PADDING
+    labels = [
+        _Label(
+            fit_text(printable(text), WORD, max_width),
+            None if weights is None else percent(weights[node]),
+        )
+        for node, text in enumerate(numbers if numbered else graph.nodes)
+    ]
+    all_flows = [*strongest, *(flow for into, out in own_flows for flow in into + out)]
+    boxes, notes = _place_labels(labels, all_flows, graph.truncated, column)
     tiles = []
-    for node, (label, place) in enumerate(zip(texts, places, strict=True)):
-        share = None if weights is None else weights[node]
-        come, go = own[node]
+    for node, (label, box) in enumerate(zip(labels, boxes, strict=True)):
+        weight = None if weights is None else weights[node]
+        into, out = own_flows[node]
         tiles.append(
             Tile(
-                *place[1:],
-                None if share is None else _shade(share, len(names)),
-                label.texts(place),
-                story(names, node, share, moved),
-                arcs_of(come, places),
-                arcs_of(go, places),
+                *box[1:],
+                None if weight is None else _shade(weight, len(names)),
+                label.texts(box),
+                describe_node(names, node, weight, matrix),
+                make_arcs(into, boxes),
+                make_arcs(out, boxes),
             )
         )
-    return Section(name, tiles, arcs_of(most, places), notes)
+    return Section(name, tiles, make_arcs(strongest, boxes), notes)
 
 
-def _own(moved: np.ndarray | None, node: int) -> tuple[list[Flow], list[Flow]]:
-    """Return the strongest flows to and from a node, but for those to itself."""
-    if moved is None:
+def _own_flows(matrix: np.ndarray | None, node: int) -> tuple[list[Flow], list[Flow]]:
+    """Return the strongest flows into and out of a node, except those to itself."""
+    if matrix is None:
         return [], []
-    both = incoming(moved, node, _OWN + 1), outgoing(moved, node, _OWN + 1)
-    come, go = (
-        [flow for flow in flows if flow.source != flow.target][:_OWN] for flows in both
+    count = _MAX_OWN_ARCS + 1  # one of them may be from the node to itself
+    into, out = (
+        [flow for flow in flows if flow.source != flow.target][:_MAX_OWN_ARCS]
+        for flows in (incoming(matrix, node, count), outgoing(matrix, node, count))
     )
-    return come, go
+    return into, out
 
 
-def _shade(share: float, count: int) -> int:
-    return round(STEPS * strength_of(share, count))
+def _shade(weight: float, count: int) -> int:
+    return round(STEPS * color_strength(weight, count))
 
 
 @dataclass(frozen=True)
 class _Label:
-    """What stands in a tile."""
+    """The text in a tile: a word and its weight."""
 
     word: str
-    number: str | None = None
-
-    @classmethod
-    def of(cls, text: str, room: float) -> "_Label":
-        return cls(fitted(printable(text), WORD, room))
-
-    def with_number(self, number: str) -> "_Label":
-        return _Label(self.word, number)
+    weight: str | None
 
     @property
     def width(self) -> float:
-        number = 0.0 if self.number is None else width_of(self.number, NUMBER)
-        return max(width_of(self.word, WORD), number) + 2 * _PADDING
+        weight = 0.0 if self.weight is None else text_width(self.weight, NUMBER)
+        return max(text_width(self.word, WORD), weight) + 2 * _PADDING
 
     @property
     def height(self) -> float:
-        return 24.0 if self.number is None else 36.0
+        return 24.0 if self.weight is None else 36.0
 
-    def texts(self, place: Place) -> list[Text]:
-        word = width_of(self.word, WORD)
-        texts = [Text(self.word, place.middle, place.y + 17, WORD, word, centered=True)]
-        if self.number is not None:
-            wide = width_of(self.number, NUMBER)
-            y = place.y + 30
+    def texts(self, box: Box) -> list[Text]:
+        width = text_width(self.word, WORD)
+        texts = [Text(self.word, box.center, box.y + 17, WORD, width, centered=True)]
+        if self.weight is not None:
+            width = text_width(self.weight, NUMBER)
             texts.append(
-                Text(self.number, place.middle, y, NUMBER, wide, centered=True)
+                Text(self.weight, box.center, box.y + 30, NUMBER, width, centered=True)
             )
         return texts
 
 
-def _places(
-    labels: Sequence[_Label], flows: Sequence[Flow], cut: bool, column: Column
-) -> tuple[list[Place], list[Text]]:
-    """Break the labels into lines, and leave room above each for its arcs."""
+def _place_labels(
+    labels: Sequence[_Label], flows: Sequence[Flow], truncated: bool, column: Column
+) -> tuple[list[Box], list[Text]]:
+    """Break the labels into lines, with space for the arcs above each line."""
     height = labels[0].height
     flat, x, line = [], column.left, 0
     for label in labels:
         if x > column.left and x + label.width > column.right:
             x, line = column.left, line + 1
-        flat.append(Place(line, x, 0.0, label.width, height))
+        flat.append(Box(line, x, 0.0, label.width, height))
         x += label.width + _GAP
-    wide = width_of(CUT, NOTE)
-    if cut and x + wide > column.right:
+    if truncated and x + text_width(TRUNCATED, NOTE) > column.right:
         x, line = column.left, line + 1
-    above = [0.0] * (line + 1)
+    headroom = [0.0] * (line + 1)
     for flow in flows:
         source, target = flat[flow.source], flat[flow.target]
-        above[source.line] = max(above[source.line], rise(source, target))
+        headroom[source.line] = max(headroom[source.line], arc_height(source, target))
     tops = []
-    for needed in above:
-        column.y += needed
+    for space in headroom:
+        column.y += space
         tops.append(column.y)
         column.y += height + _LEADING
     column.y += 4
-    places = [place._replace(y=tops[place.line]) for place in flat]
-    return places, [note(CUT, x, tops[line] + 17)] if cut else []
+    boxes = [box._replace(y=tops[box.line]) for box in flat]
+    return boxes, [note(TRUNCATED, x, tops[line] + 17)] if truncated else []

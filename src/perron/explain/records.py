@@ -1,4 +1,4 @@
-"""The record of an explanation, and its JSON form."""
+"""Explanation records, and their JSON format."""
 
 import json
 from collections.abc import Sequence
@@ -23,13 +23,14 @@ SCHEMA: Literal["perron-graph-3"] = "perron-graph-3"
 
 @dataclass(frozen=True)
 class Solver:
-    """How the weights of a graph were found.
+    """How the weights of a graph were computed.
 
     Attributes:
-        method: ``direct``, by elimination, or ``power``, by the power method.
-        residual: ‖Aα - α‖₂ / ‖α‖₂, measured afterwards.
-        iterations: of the power method.
-        converged: whether it met its stopping rule, which is not the same as right.
+        method: ``direct`` (elimination) or ``power`` (power iteration).
+        residual: ‖Aα - α‖₂ / ‖α‖₂, computed afterwards in float64.
+        iterations: Number of power iterations.
+        converged: Whether power iteration met its stopping criterion. This does not
+            guarantee that the weights are accurate.
     """
 
     method: Literal["direct", "power"]
@@ -40,13 +41,13 @@ class Solver:
 
 @dataclass(frozen=True)
 class Head:
-    """One weighting of the nodes, and the graph that it comes from.
+    """Weights of the nodes in one head, and the graph they are computed from.
 
     Attributes:
-        weights: what share of the whole each node weighs.
-        edges: ``edges[i][j]`` from node j to node i, seven digits of it; each column
-            sums to one. None for an aggregator without a graph.
-        solver: how the weights follow from the edges. None without a graph.
+        weights: Weights of the nodes, which sum to one.
+        edges: ``edges[i][j]`` is the edge from node j to node i, rounded to seven
+            digits. Each column sums to one. None for an aggregator without a graph.
+        solver: How the weights were computed from the edges. None without a graph.
     """
 
     weights: list[float]
@@ -56,15 +57,15 @@ class Head:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in reading order: the words of a text, or the sentences of a document.
+    """The words of a text, or the sentences of a document, in reading order.
 
     Attributes:
-        nodes: as they stand in the text.
-        spans: begin and end of each node in the text, in characters.
-        weights: what share of the whole each weighs, the mean of the heads. None for an
-            aggregator without.
-        heads: one or more; none for an aggregator without weights.
-        truncated: the text goes on, but the model reads no more of it.
+        nodes: Words or sentences, as written in the text.
+        spans: Start and end of each node in the text, in characters.
+        weights: Weights of the nodes, averaged over the heads, which sum to one. None
+            for an aggregator without weights.
+        heads: Heads. Empty for an aggregator without weights.
+        truncated: Whether the text is longer than the model reads.
     """
 
     nodes: list[str]
@@ -75,22 +76,35 @@ class Graph:
 
     @property
     def has_edges(self) -> bool:
-        """Whether this is a graph, and not just words with weights."""
+        """Whether the nodes are connected by edges, not just weighted."""
         return any(head.edges is not None for head in self.heads)
 
     def edges(self, head: int | None = None) -> np.ndarray:
-        """Return the edges of one head, or their mean, (N, N), from j to i."""
-        chosen = self.heads if head is None else [self.heads[head]]
-        edges = [one.edges for one in chosen if one.edges is not None]
+        """Return the edges of one head, or the mean over all heads, (N, N).
+
+        Entry (i, j) is the edge from node j to node i.
+
+        Args:
+            head: Index of the head. Defaults to the mean of all heads.
+        """
+        heads = self.heads if head is None else [self.heads[head]]
+        edges = [head.edges for head in heads if head.edges is not None]
         if not edges:
-            raise ValueError("these nodes have no edges; see has_edges")
+            raise ValueError("this graph has no edges. Check has_edges first.")
         shape = (len(self.nodes), len(self.nodes))
-        return np.mean([np.reshape(one, shape) for one in edges], axis=0)
+        return np.mean([np.reshape(matrix, shape) for matrix in edges], axis=0)
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The model that a record comes from: its name and what it is made of."""
+    """Description of the model that a record was computed with.
+
+    Attributes:
+        name: Name of the model.
+        kind: Input of the model: a text, a pair of texts, or a document.
+        encoder: Name of the encoder.
+        aggregator: Name of the aggregator.
+    """
 
     name: str
     kind: Literal["text", "pair", "document"]
@@ -100,18 +114,18 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A prediction and what it rests on: a record that every view is made from.
+    """A prediction with its word graphs. All views are rendered from this record.
 
     Attributes:
-        model: where it comes from.
-        text: as it was given.
-        pair: the second text, of a pair.
-        label: of the most probable class.
-        probabilities: of each class.
-        words: a graph for the text; for both texts of a pair; for each sentence of a
+        model: Model that made the prediction.
+        text: Text, as given.
+        pair: Second text of a pair.
+        label: Most probable class.
+        probabilities: Probability of each class.
+        words: Word graphs: one for a text, two for a pair, one per sentence for a
             document.
-        sentences: the graph between the sentences of a document.
-        schema: the version of this record as JSON.
+        sentences: Graph over the sentences of a document.
+        schema: Version of the JSON format.
     """
 
     model: ModelInfo
@@ -125,49 +139,62 @@ class Explanation:
 
     @property
     def graphs(self) -> list[Graph]:
-        """All graphs: the words', and the sentences' of a document."""
+        """All word graphs and, for a document, the graph over its sentences."""
         return self.words if self.sentences is None else [*self.words, self.sentences]
 
     @property
     def has_edges(self) -> bool:
-        """Whether there is a graph to look at, at any level."""
+        """Whether any of the graphs has edges."""
         return any(graph.has_edges for graph in self.graphs)
 
     def to_json(self) -> str:
-        """Return the record as JSON; docs/graph.md tells what is in it."""
+        """Return the record as JSON. docs/graph.md documents the format."""
         return to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Explanation":
-        """Read what `to_json` wrote."""
+        """Read a record from JSON, as written by `to_json`."""
         return from_json(text)
 
     def to_html(self) -> str:
-        """Return a page to look at the graph, in one file."""
-        from perron.explain.views import page
+        """Return an interactive page that shows the graph, in a single file."""
+        from perron.explain.views import html_page
 
-        return page([[self]])
+        return html_page([[self]])
 
     def _repr_html_(self) -> str:
-        """Show the graph in a notebook."""
-        from perron.explain.views import framed
+        """Return HTML that shows the graph in a notebook."""
+        from perron.explain.views import html_frame
 
-        return framed(self)
+        return html_frame(self)
 
     def to_svg(self, head: int | None = None) -> str:
-        """Return a picture of the graph, of one head or of their mean."""
-        from perron.explain.images import svg
+        """Return an image of the graph as SVG.
 
-        return svg(self, head)
+        Args:
+            head: Head to draw. Defaults to the mean of all heads.
+        """
+        from perron.explain.images import to_svg
+
+        return to_svg(self, head)
 
     def save_png(self, path: str | Path, head: int | None = None) -> None:
-        """Write a picture of the graph."""
+        """Save an image of the graph as PNG.
+
+        Args:
+            path: Path of the file.
+            head: Head to draw. Defaults to the mean of all heads.
+        """
         from perron.explain.images import save_png
 
         save_png(self, path, head)
 
     def to_networkx(self, head: int | None = None) -> "networkx.DiGraph":
-        """Return all words, and sentences, as one graph for networkx."""
+        """Return the graphs over words and sentences as one networkx graph.
+
+        Args:
+            head: Head to use. Defaults to the mean of all heads.
+        """
         from perron.explain.views import to_networkx
 
         return to_networkx(self, head)
@@ -175,53 +202,53 @@ class Explanation:
 
 def to_json(record: Explanation) -> str:
     """Return the record as JSON."""
-    # The fields one by one, as `dataclasses.asdict` would copy every edge.
+    # `dataclasses.asdict` would copy every edge.
     return json.dumps(record, default=_fields, ensure_ascii=False)
 
 
 def _fields(part: object) -> dict[str, object]:
     if not is_dataclass(part):
-        raise TypeError(f"no part of a record: {part!r}")
+        raise TypeError(f"a record must contain only dataclasses, got {part!r}.")
     return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
 def from_json(text: str | bytes) -> Explanation:
-    """Read a record of any version and check it."""
+    """Read and validate a record of any schema version."""
     try:
         table = json.loads(text)
     except ValueError as error:
-        raise _no_record(f"not valid JSON: {error}") from error
+        raise _invalid_record(f"not valid JSON: {error}") from error
     if not isinstance(table, dict):
-        raise _no_record("not a JSON object")
+        raise _invalid_record("not a JSON object")
     try:
         record = _adapter().validate_python(migrate("graph", table))
     except ValidationError as error:
-        raise _no_record(problems(error)[0]) from error
-    for problem in (_problem(record), *map(_problem_of_graph, record.graphs)):
+        raise _invalid_record(problems(error)[0]) from error
+    for problem in (_record_problem(record), *map(_graph_problem, record.graphs)):
         if problem is not None:
-            raise _no_record(problem)
+            raise _invalid_record(problem)
     return record
 
 
-def _problem(record: Explanation) -> str | None:
-    """Return what does not fit together in a record."""
+def _record_problem(record: Explanation) -> str | None:
+    """Return the first inconsistency of a record, if any."""
     kind = record.model.kind
     parts = {"text": 1, "pair": 2, "document": len(record.words)}[kind]
     if record.sentences is not None:
         parts = len(record.sentences.nodes)
     if len(record.words) != parts:
-        return f"{len(record.words)} graphs of words, but {parts} texts or sentences"
+        return f"{len(record.words)} word graphs for {parts} texts or sentences"
     if (record.pair is None) != (kind != "pair"):
-        return f"a {kind} has {'no' if record.pair is None else 'a'} second text"
+        return f"a {kind} with{'out' if record.pair is None else ''} a second text"
     if (record.sentences is None) != (kind != "document"):
-        return f"a {kind} has {'no ' if record.sentences is None else ''}sentences"
+        return f"a {kind} with{'out' if record.sentences is None else ''} sentences"
     if record.label not in record.probabilities:
         return f"the label {record.label} has no probability"
     return None
 
 
-def _problem_of_graph(graph: Graph) -> str | None:
-    """Return what does not fit together in a graph."""
+def _graph_problem(graph: Graph) -> str | None:
+    """Return the first inconsistency of a graph, if any."""
     count = len(graph.nodes)
     rows: list[Sequence[object]] = [graph.spans]
     rows += [head.weights for head in graph.heads]
@@ -231,15 +258,18 @@ def _problem_of_graph(graph: Graph) -> str | None:
     if graph.weights is not None:
         rows.append(graph.weights)
     if any(len(row) != count for row in rows):
-        return f"a graph of {count} nodes has another number of numbers"
+        return (
+            f"the number of spans, weights or edges of a graph does not match its "
+            f"{count} nodes"
+        )
     if (graph.weights is None) != (not graph.heads):
-        return "a graph has weights and no heads, or heads and no weights"
+        return "a graph has weights without heads, or heads without weights"
     if len({head.edges is None for head in graph.heads}) > 1:
-        return "some heads of a graph have edges and some have not"
+        return "only some heads of a graph have edges"
     return None
 
 
-def _no_record(problem: str) -> DataError:
+def _invalid_record(problem: str) -> DataError:
     return DataError(f"is not a graph record of schema {SCHEMA}: {problem}")
 
 

@@ -1,4 +1,4 @@
-"""Records that no model made: of any size, with any text."""
+"""Random records of any size and with any text, without a model."""
 
 from functools import partial
 
@@ -9,12 +9,12 @@ from perron.explain import Explanation, Graph, Head, ModelInfo, Solver
 
 LINE = "the night was cold and the long road home went past a river where nobody "
 PROSE = f"{LINE} had ever seen a boat , yet people spoke of them with warmth".split()
-ANY_TEXT = st.text(st.characters(), max_size=8)  # control characters, halves of pairs
+ANY_TEXT = st.text(st.characters(), max_size=8)  # control characters, lone surrogates
 HARD = ["<b>&'\"", "$x$_1^{", "中文", "👩‍👧", "a\x00b\x1b[31m", "\ud800", "\\n", "]]>"]
 
 
-def head_of(rng, count, edges=True):
-    """Return weights and edges that belong together, by NumPy alone."""
+def make_head(rng, count, edges=True):
+    """Return a head with random edges and their stationary distribution, from NumPy."""
     scores = 0.6 * rng.normal(size=(count, count)) + rng.normal(size=(count, 1))
     matrix = np.exp(scores) / np.exp(scores).sum(0)
     if not count:
@@ -36,16 +36,16 @@ def graph(words, heads=1, edges=True, weights=True, truncated=False, seed=0):
     ]
     if not weights:
         return Graph(list(words), spans, None, [], truncated)
-    made = [head_of(rng, len(words), edges) for _ in range(heads)]
-    mean = np.mean([head.weights for head in made], axis=0).tolist()
-    return Graph(list(words), spans, mean, made, truncated)
+    random_heads = [make_head(rng, len(words), edges) for _ in range(heads)]
+    mean = np.mean([head.weights for head in random_heads], axis=0).tolist()
+    return Graph(list(words), spans, mean, random_heads, truncated)
 
 
 def record(kind, graphs, sentences=None, label="good", name="demo"):
     other = "other" if kind == "pair" else None
-    source = ModelInfo(name, kind, "bilstm", "centrality")
-    shares = {label: 0.75, "bad" if label != "bad" else "good": 0.25}
-    return Explanation(source, "text", other, label, shares, graphs, sentences)
+    model = ModelInfo(name, kind, "bilstm", "centrality")
+    probabilities = {label: 0.75, "bad" if label != "bad" else "good": 0.25}
+    return Explanation(model, "text", other, label, probabilities, graphs, sentences)
 
 
 def text(words=tuple(PROSE[:8]), label="good", **options):
@@ -58,7 +58,7 @@ def pair(first=tuple(PROSE[:8]), second=tuple(PROSE[8:11]), **options):
 
 def document(sentences=(("It", "was", "long", "."), ("Good", "!")), **options):
     graphs = [
-        graph(words, seed=place, **options) for place, words in enumerate(sentences)
+        graph(words, seed=seed, **options) for seed, words in enumerate(sentences)
     ]
     nodes = [" ".join(words) for words in sentences]
     return record("document", graphs, graph(nodes, seed=9, **options))
@@ -66,10 +66,10 @@ def document(sentences=(("It", "was", "long", "."), ("Good", "!")), **options):
 
 @st.composite
 def plans(draw, words=ANY_TEXT):
-    """Draw a call that makes a record: any kind, with and without weights and edges.
+    """Draw a function that makes a record of any kind, with or without weights.
 
-    Not the record itself: the type checks of a test run use `random`, which Hypothesis
-    forbids while it draws.
+    The strategy does not make the record itself, because the runtime type checks use
+    `random`, which Hypothesis does not allow while drawing.
     """
     options = {
         "heads": draw(st.integers(1, 3)),
@@ -77,12 +77,12 @@ def plans(draw, words=ANY_TEXT):
         "weights": draw(st.booleans()),
         "truncated": draw(st.booleans()),
     }
-    some = st.lists(words, max_size=5)
+    short = st.lists(words, max_size=5)
     kind = draw(st.sampled_from([text, pair, document]))
     if kind is text:
-        return partial(text, draw(some), label=draw(words), **options)
+        return partial(text, draw(short), label=draw(words), **options)
     if kind is pair:
-        return partial(pair, draw(some), draw(some), **options)
+        return partial(pair, draw(short), draw(short), **options)
     sentences = draw(st.lists(st.lists(words, min_size=1, max_size=4), max_size=3))
     return partial(document, sentences, **options)
 
@@ -97,6 +97,6 @@ EVERY = {
     "no edges": text(edges=False),
     "no weights": pair(weights=False),
     "no weights in a document": document(weights=False),
-    "hard to write": text(HARD, label="<i>&\x07"),
+    "hard to escape": text(HARD, label="<i>&\x07"),
     "long word": text(["x" * 400, "y"]),
 }
