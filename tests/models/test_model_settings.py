@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from perron.layers import ENCODERS, ClassifierHead, WordEmbedding
 from perron.models import ModelConfig, ModelSettings
-from perron.models import config as all_settings
+from perron.models import config as config_module
 from perron.models.config import EmbeddingSettings, HeadSettings, Settings
 from perron.pooling import AGGREGATORS
 from perron.registry import settings_from
@@ -17,7 +17,7 @@ from perron.registry import settings_from
 COMPONENTS = {**ENCODERS, **AGGREGATORS}
 
 
-def test_a_name_alone_stands_for_the_part_as_it_comes():
+def test_a_name_selects_a_component_with_its_defaults():
     settings = ModelSettings(aggregator="max", encoder="none")
     assert settings.aggregator == settings_from(AGGREGATORS["max"])()
     assert settings.encoder.name == "none"
@@ -26,7 +26,7 @@ def test_a_name_alone_stands_for_the_part_as_it_comes():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_settings_survive_json(kind):
+def test_settings_survive_a_json_round_trip(kind):
     config = small_config(kind, "centrality", "cnn")
     assert ModelConfig.model_validate_json(config.model_dump_json()) == config
 
@@ -37,11 +37,11 @@ def test_settings_can_be_pickled(kind):
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def constructor(component, *given):
+def constructor_options(component, *excluded):
     """Return the names and defaults of the options of a constructor."""
     parameters = inspect.signature(component.__init__).parameters.values()
-    left_out = {"self", "device", "dtype", *given}
-    return {p.name: p.default for p in parameters if p.name not in left_out}
+    excluded = {"self", "device", "dtype", *excluded}
+    return {p.name: p.default for p in parameters if p.name not in excluded}
 
 
 def defaults(settings):
@@ -49,14 +49,16 @@ def defaults(settings):
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_settings_are_the_arguments_of_the_constructor(name):
-    options = constructor(COMPONENTS[name], "embed_dim")
+def test_settings_equal_the_arguments_of_the_constructor(name):
+    options = constructor_options(COMPONENTS[name], "embed_dim")
     assert defaults(settings_from(COMPONENTS[name])) == {"name": name, **options}
 
 
-def test_so_it_is_for_embedding_and_head():
-    assert defaults(EmbeddingSettings) == constructor(WordEmbedding, "vocab_size")
-    assert defaults(HeadSettings) == constructor(
+def test_settings_of_embedding_and_head_equal_their_arguments():
+    assert defaults(EmbeddingSettings) == constructor_options(
+        WordEmbedding, "vocab_size"
+    )
+    assert defaults(HeadSettings) == constructor_options(
         ClassifierHead, "embed_dim", "num_classes"
     )
 
@@ -104,7 +106,7 @@ def test_every_option_has_a_description(name):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(given, message):
+def test_invalid_settings_are_named_in_the_error(given, message):
     with pytest.raises(ValidationError) as caught:
         ModelSettings.model_validate(given)
     assert re.search(message, problem_of(caught.value))
@@ -120,18 +122,18 @@ def test_what_makes_no_sense_is_refused_by_name(given, message):
         ({"words": 3}, "words"),
     ],
 )
-def test_an_impossible_configuration_is_refused(given, message):
-    possible = {"settings": ModelSettings(), "vocab_size": 9, "labels": LABELS}
-    ModelConfig.model_validate(possible)
+def test_invalid_configurations_are_named_in_the_error(given, message):
+    valid = {"settings": ModelSettings(), "vocab_size": 9, "labels": LABELS}
+    ModelConfig.model_validate(valid)
     with pytest.raises(ValidationError) as caught:
-        ModelConfig.model_validate(possible | given)
+        ModelConfig.model_validate(valid | given)
     assert re.search(message, problem_of(caught.value))
 
 
-def test_all_settings_are_frozen_and_closed():
-    own = [
+def test_all_settings_are_frozen_and_forbid_unknown_keys():
+    defined = [
         cls
-        for cls in vars(all_settings).values()
+        for cls in vars(config_module).values()
         if isinstance(cls, type) and issubclass(cls, Settings)
     ]
     derived = [
@@ -139,6 +141,6 @@ def test_all_settings_are_frozen_and_closed():
         HeadSettings,
         *map(settings_from, COMPONENTS.values()),
     ]
-    for cls in own + derived:
+    for cls in defined + derived:
         assert cls.model_config["frozen"]
         assert cls.model_config["extra"] == "forbid"

@@ -28,7 +28,7 @@ from perron.pooling import AGGREGATORS as ALL_AGGREGATORS
 @pytest.mark.parametrize("encoder", ["none", "bilstm"])
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 class TestEveryModel:
-    def test_flat_and_padded_texts_get_the_same_finite_logits(
+    def test_flat_and_padded_texts_have_the_same_finite_logits(
         self, kind, aggregator, encoder
     ):
         model = small_model(kind, aggregator, encoder)
@@ -49,23 +49,23 @@ class TestEveryModel:
         for parameter in model.parameters():
             assert parameter.grad.isfinite().all()
         assert (model.embedding.vectors.weight.grad != 0).any()
-        for name, part in model.encoder.named_parameters():
-            # No word comes before the first one.
-            unused = aggregator == "first" and name == "onward.0.weight_hh_l0"
-            assert (part.grad != 0).any() != unused
+        for name, parameter in model.encoder.named_parameters():
+            # The first word has no previous state.
+            unused = aggregator == "first" and name == "forward_layers.0.weight_hh_l0"
+            assert (parameter.grad != 0).any() != unused
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("encoder", ENCODERS)
 class TestEveryKind:
-    def test_a_batch_without_a_word_is_classified(self, kind, encoder):
+    def test_a_batch_of_empty_texts_is_classified(self, kind, encoder):
         model = small_model(kind, "centrality", encoder)
-        none = torch.zeros(0, dtype=torch.long)
-        inputs = {"ids": none, "lengths": [0, 0]}
+        empty = torch.zeros(0, dtype=torch.long)
+        inputs = {"ids": empty, "lengths": [0, 0]}
         if kind == "document":
-            inputs = {"ids": none, "lengths": none, "sentences": [0, 0]}
+            inputs = {"ids": empty, "lengths": empty, "sentences": [0, 0]}
         if kind == "pair":
-            inputs |= {"pair_ids": none, "pair_lengths": [0, 0]}
+            inputs |= {"pair_ids": empty, "pair_lengths": [0, 0]}
         result = model(**inputs, need_edges=True)
         result.logits.sum().backward()
         assert (result.vector == 0).all()
@@ -73,16 +73,16 @@ class TestEveryKind:
         assert torch.equal(result.logits[0], result.logits[1])
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-    def test_other_precisions(self, kind, encoder, dtype):
+    def test_other_dtypes_give_similar_logits(self, kind, encoder, dtype):
         model = small_model(kind, "centrality", encoder)
         flat, _ = batches(kind)
         want = model(**flat).logits
         got = model.to(dtype)(**flat).logits
         assert got.dtype == dtype
-        # bfloat16 keeps eight bits.
+        # bfloat16 has 8 bits of precision.
         torch.testing.assert_close(got.float(), want, atol=0.05, rtol=0.05)
 
-    def test_a_text_does_not_depend_on_its_batch(self, kind, encoder):
+    def test_the_logits_of_a_text_do_not_depend_on_its_batch(self, kind, encoder):
         model = small_model(kind, "centrality", encoder)
         flat, _ = batches(kind)
         want = model(**flat).logits[-1:]
@@ -94,7 +94,7 @@ class TestEveryKind:
         torch.testing.assert_close(model(**alone).logits, want)
 
 
-def test_every_part_is_tested_here():
+def test_every_component_is_tested():
     def names(parts):
         return {part if isinstance(part, str) else part["name"] for part in parts}
 
@@ -103,20 +103,20 @@ def test_every_part_is_tested_here():
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_text_model_is_its_parts_in_a_row(encoder):
+def test_a_text_model_applies_its_layers_in_order(encoder):
     model = small_model("text", "centrality", encoder)
     words = model.embedding.vectors.weight[torch.tensor([3, 1, 4, 1, 5])]
     pooled = model.aggregator(model.encoder(words.unsqueeze(0)), need_edges=True)
     result = model(torch.tensor([3, 1, 4, 1, 5]), lengths=[5], need_edges=True)
     torch.testing.assert_close(result.vector, pooled.vector)
     torch.testing.assert_close(result.logits, model.head(pooled.vector))
-    (found,) = result.pooled
-    torch.testing.assert_close(found.weights, pooled.weights[0])
-    torch.testing.assert_close(found.edges, pooled.edges)
+    (output,) = result.pooled
+    torch.testing.assert_close(output.weights, pooled.weights[0])
+    torch.testing.assert_close(output.edges, pooled.edges)
 
 
 @pytest.mark.parametrize("encoder", ["none", "bilstm"])
-def test_pair_model_by_hand(encoder):
+def test_a_pair_model_concatenates_the_pair_features(encoder):
     model = small_model("pair", "centrality", encoder)
     first, second = torch.tensor([3, 1, 4]), torch.tensor([1, 5])
     p, h = (
@@ -135,21 +135,21 @@ def test_pair_model_by_hand(encoder):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_document_model_sentence_by_sentence(encoder):
+def test_a_document_model_pools_words_and_then_sentences(encoder):
     model = small_model("document", "centrality", encoder)
     lengths, sentences = [3, 5, 2, 1], [3, 0, 1]
     ids = random_ids(lengths)
     result = model(ids, lengths=lengths, sentences=sentences, need_edges=True)
-    of_sentence = []
+    sentence_vectors = []
     for words in ids.split(lengths):
         states = model.encoder(model.embedding(words).unsqueeze(0))
-        of_sentence.append(model.aggregator(states).vector[0])
+        sentence_vectors.append(model.aggregator(states).vector[0])
     start = 0
     for row, count in enumerate(sentences):
         want = torch.zeros(model.vector_dim)
         if count:
-            inside = torch.stack(of_sentence[start : start + count]).unsqueeze(0)
-            states = model.sentence_encoder(inside)
+            vectors = torch.stack(sentence_vectors[start : start + count])
+            states = model.sentence_encoder(vectors.unsqueeze(0))
             want = model.sentence_aggregator(states).vector[0]
         torch.testing.assert_close(result.vector[row], want)
         start += count
@@ -161,7 +161,7 @@ def test_document_model_sentence_by_sentence(encoder):
     assert documents.weights.shape == (4,)
 
 
-def test_each_level_of_a_document_has_its_own_parts():
+def test_each_level_of_a_document_can_have_its_own_settings():
     model = small_model(
         "document",
         "max",
@@ -184,7 +184,7 @@ def test_each_level_of_a_document_has_its_own_parts():
     torch.testing.assert_close(model(**flat).logits, model(**padded).logits)
 
 
-def test_levels_that_are_alike_still_have_weights_of_their_own():
+def test_levels_with_the_same_settings_do_not_share_weights():
     model = small_model("document", "centrality", "bilstm")
     shared = set(model.encoder.parameters()) & set(model.sentence_encoder.parameters())
     assert not shared
@@ -192,20 +192,20 @@ def test_levels_that_are_alike_still_have_weights_of_their_own():
     assert not set(pools[0].parameters()) & set(pools[1].parameters())
 
 
-def test_sentences_that_do_not_fit_are_refused():
+def test_a_wrong_number_of_sentences_raises_an_error():
     model = small_model("document")
     with pytest.raises(ValueError, match=mentions("lengths", 3, 2)):
         model(torch.tensor([1, 2]), lengths=[1, 1], sentences=[3])
 
 
-def test_edges_come_only_when_asked_for():
+def test_edges_are_returned_only_on_request():
     for kind in KINDS:
         flat, _ = batches(kind)
         result = small_model(kind, "centrality")(**flat)
         assert [pooled.edges for pooled in result.pooled] == [None] * len(result.pooled)
 
 
-def test_embedding_takes_its_settings():
+def test_settings_of_the_embedding_are_applied():
     model = small_model(
         "text", embedding={"embedding_dim": 7, "freeze": True, "dropout": 0.3}
     )
@@ -214,11 +214,11 @@ def test_embedding_takes_its_settings():
     assert not model.embedding.vectors.weight.requires_grad
 
 
-def test_head_takes_its_settings():
+def test_settings_of_the_head_are_applied():
     model = small_model("text", head={"hidden_dim": 9, "dropout": 0.4})
-    drop, hidden, _, again, last = model.head.layers
-    assert (drop.p, again.p) == (0.4, 0.4)
-    assert (hidden.out_features, last.out_features) == (9, len(LABELS))
+    dropout_1, hidden, _, dropout_2, output = model.head.layers
+    assert (dropout_1.p, dropout_2.p) == (0.4, 0.4)
+    assert (hidden.out_features, output.out_features) == (9, len(LABELS))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_head_takes_its_settings():
         ("pair", PairClassifier),
     ],
 )
-def test_kind_chooses_the_class(kind, built):
+def test_kind_selects_the_class(kind, built):
     assert type(build_model(small_config(kind))) is built
     other = "pair" if kind == "text" else "text"
     with pytest.raises(ValueError, match=mentions("kind", f"'{kind}'", f"'{other}'")):
@@ -238,35 +238,35 @@ def test_kind_chooses_the_class(kind, built):
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("aggregator", ["mean", "centrality"])
-def test_documents_padded_twice_are_what_they_are_flat(aggregator, encoder):
+def test_flat_and_padded_documents_have_the_same_logits(aggregator, encoder):
     model = small_model("document", aggregator, encoder)
-    documents = [[3, 1], [], [4], [2, 2, 5]]  # words of each sentence
+    documents = [[3, 1], [], [4], [2, 2, 5]]  # number of words of each sentence
     lengths = [words for document in documents for words in document]
     ids = random_ids(lengths)
     sentences = [len(document) for document in documents]
     flat = model(ids, lengths=lengths, sentences=sentences)
     padded = torch.full((4, 5, 6), 7)
     mask = torch.zeros(4, 5, 6, dtype=torch.bool)
-    pieces = iter(ids.split(lengths))
+    sentence_ids = iter(ids.split(lengths))
     for row, document in enumerate(documents):
-        for place, words in enumerate(document):
-            padded[row, place, :words] = next(pieces)
-            mask[row, place, :words] = True
-    twice = model(padded, mask)
-    torch.testing.assert_close(twice.logits, flat.logits)
-    torch.testing.assert_close(twice.vector, flat.vector)
-    assert torch.equal(model(padded, mask.long()).logits, twice.logits)
+        for position, words in enumerate(document):
+            padded[row, position, :words] = next(sentence_ids)
+            mask[row, position, :words] = True
+    result = model(padded, mask)
+    torch.testing.assert_close(result.logits, flat.logits)
+    torch.testing.assert_close(result.vector, flat.vector)
+    assert torch.equal(model(padded, mask.long()).logits, result.logits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_of_0_and_1_mean_the_same_as_bool(kind):
+def test_masks_of_0_and_1_are_equivalent_to_bool(kind):
     model = small_model(kind, "centrality", "bilstm")
-    _, full = batches(kind)
-    numbers = {k: v.float() if "mask" in k else v for k, v in full.items()}
-    assert torch.equal(model(**numbers).logits, model(**full).logits)
+    _, padded = batches(kind)
+    floats = {k: v.float() if "mask" in k else v for k, v in padded.items()}
+    assert torch.equal(model(**floats).logits, model(**padded).logits)
 
 
-def test_documents_padded_twice_want_a_mask_and_nothing_else():
+def test_padded_documents_must_have_a_mask_and_nothing_else():
     model = small_model("document")
     ids = torch.zeros(2, 3, 4, dtype=torch.long)
     with pytest.raises(ValueError, match=mentions("(B, S, N)", "mask")):

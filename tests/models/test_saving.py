@@ -38,27 +38,27 @@ def change_config(folder, change):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
-def test_a_saved_model_gives_the_same_answers(kind, aggregator, tmp_path):
+def test_a_saved_model_gives_the_same_logits(kind, aggregator, tmp_path):
     model = small_model(kind, aggregator, "bilstm")
     model.save_pretrained(tmp_path / "new" / "folder")
-    again = load_model(tmp_path / "new" / "folder")
+    loaded = load_model(tmp_path / "new" / "folder")
     flat, _ = batches(kind)
-    assert type(again) is type(model)
-    assert again.config == model.config
-    assert not again.training
-    assert torch.equal(again(**flat).logits, model(**flat).logits)
+    assert type(loaded) is type(model)
+    assert loaded.config == model.config
+    assert not loaded.training
+    assert torch.equal(loaded(**flat).logits, model(**flat).logits)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_so_does_one_with_another_encoder(encoder, tmp_path):
+def test_a_saved_model_with_any_encoder_gives_the_same_logits(encoder, tmp_path):
     model = small_model("document", "mean", encoder, sentence_aggregator="max")
     model.save_pretrained(str(tmp_path))
     flat, _ = batches("document")
-    again = type(model).from_pretrained(str(tmp_path))
-    assert torch.equal(again(**flat).logits, model(**flat).logits)
+    loaded = type(model).from_pretrained(str(tmp_path))
+    assert torch.equal(loaded(**flat).logits, model(**flat).logits)
 
 
-def test_the_folder_holds_two_files_without_code(folder):
+def test_a_model_is_saved_as_two_files(folder):
     assert sorted(path.name for path in folder.iterdir()) == [CONFIG, WEIGHTS]
     content = json.loads((folder / CONFIG).read_text())
     assert content["format_version"] == current_version("model")
@@ -66,13 +66,13 @@ def test_the_folder_holds_two_files_without_code(folder):
     assert load_file(folder / WEIGHTS).keys() == load_model(folder).state_dict().keys()
 
 
-def test_frozen_vectors_are_frozen_after_loading(tmp_path):
+def test_frozen_vectors_are_still_frozen_after_loading(tmp_path):
     model = small_model("text", embedding={"embedding_dim": 6, "freeze": True})
     model.save_pretrained(tmp_path)
     assert not load_model(tmp_path).embedding.vectors.weight.requires_grad
 
 
-def test_saving_changes_nothing_of_the_model(folder, tmp_path):
+def test_saving_does_not_change_the_model(folder, tmp_path):
     model = build_model(small_config("text"))
     model.save_pretrained(tmp_path / "other")
     assert model.training
@@ -87,7 +87,7 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def test_nothing_in_the_folder_is_run(folder, tmp_path):
+def test_loading_runs_no_code_from_the_folder(folder, tmp_path):
     boom = tmp_path / "boom"
     bomb = pickle.dumps(Bomb(boom))
     code = f"import os; os.mkdir({str(boom)!r})"
@@ -103,40 +103,40 @@ def test_nothing_in_the_folder_is_run(folder, tmp_path):
     with pytest.raises(DataError):
         load_model(folder)
     assert not boom.exists()
-    pickle.loads(bomb)  # the bomb is a bomb
+    pickle.loads(bomb)  # would have created the folder
     assert boom.exists()
 
 
-class TestWhatCannotBeLoaded:
-    def test_a_folder_that_is_not_there(self, tmp_path):
+class TestLoadingErrors:
+    def test_a_missing_folder_is_named(self, tmp_path):
         with pytest.raises(DataError, match=mentions(tmp_path / "nowhere")):
             load_model(tmp_path / "nowhere")
 
-    def test_weights_that_are_missing(self, folder):
+    def test_missing_weights_are_named(self, folder):
         (folder / WEIGHTS).unlink()
         with pytest.raises(DataError, match=mentions(folder / WEIGHTS)):
             load_model(folder)
 
-    @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff" * 100])
-    def test_weights_that_are_rubbish(self, folder, content):
+    @pytest.mark.parametrize("content", [b"", b"garbage", b"\xff" * 100])
+    def test_corrupt_weights_are_named(self, folder, content):
         (folder / WEIGHTS).write_bytes(content)
         with pytest.raises(DataError, match=r"model\.safetensors: ") as got:
             load_model(folder)
         assert got.value.path == folder / WEIGHTS
 
-    def test_weights_that_were_cut_off(self, folder):
+    def test_truncated_weights_are_named(self, folder):
         content = (folder / WEIGHTS).read_bytes()
         (folder / WEIGHTS).write_bytes(content[:-1])
         with pytest.raises(DataError, match=r"model\.safetensors: "):
             load_model(folder)
 
-    @pytest.mark.parametrize("fault", ["one too few", "one too many", "of other shape"])
-    def test_weights_of_another_model(self, folder, fault):
+    @pytest.mark.parametrize("fault", ["missing", "unexpected", "wrong shape"])
+    def test_weights_that_do_not_match_the_model_are_named(self, folder, fault):
         tensors = load_file(folder / WEIGHTS)
         name = "head.layers.4.bias"
-        if fault == "one too few":
+        if fault == "missing":
             del tensors[name]
-        elif fault == "one too many":
+        elif fault == "unexpected":
             name = "extra.weight"
             tensors[name] = torch.zeros(1)
         else:
@@ -162,24 +162,24 @@ class TestWhatCannotBeLoaded:
             ('{"format": "perron-1", "model": {}}', r"model\.settings"),
         ],
     )
-    def test_a_configuration_that_is_none(self, folder, content, message):
+    def test_invalid_configurations_are_named(self, folder, content, message):
         (folder / CONFIG).write_text(content)
         with pytest.raises(DataError, match=message) as got:
             load_model(folder)
         assert got.value.path == folder / CONFIG
 
-    def test_a_configuration_that_is_no_text(self, folder):
+    def test_a_configuration_that_is_not_utf_8_is_named(self, folder):
         (folder / CONFIG).write_bytes(b"\xff\xfe\xfa")
         with pytest.raises(DataError, match=mentions(folder / CONFIG, "JSON")):
             load_model(folder)
 
-    def test_an_unknown_key_anywhere(self, folder):
+    def test_an_unknown_key_of_the_file_is_named(self, folder):
         change_config(folder, lambda content: content.update(auto_map="x.py"))
         with pytest.raises(DataError, match=mentions(folder / CONFIG, "auto_map")):
             load_model(folder)
 
     @pytest.mark.parametrize("place", ["model", "settings", "aggregator"])
-    def test_an_unknown_key_of_the_model(self, folder, place):
+    def test_an_unknown_key_of_the_model_is_named(self, folder, place):
         def change(content):
             inner = content["model"]
             levels = {
@@ -193,7 +193,7 @@ class TestWhatCannotBeLoaded:
         with pytest.raises(DataError, match=rf"{place}.*color"):
             load_model(folder)
 
-    def test_a_vocabulary_of_another_size(self, folder):
+    def test_a_wrong_vocabulary_size_is_an_error(self, folder):
         def change(content):
             content["model"]["vocab_size"] = VOCAB_SIZE + 1
 
@@ -201,14 +201,14 @@ class TestWhatCannotBeLoaded:
         with pytest.raises(DataError, match=mentions(folder / WEIGHTS, "config.json")):
             load_model(folder)
 
-    def test_a_model_of_another_kind(self, tmp_path):
+    def test_a_model_of_another_kind_is_an_error(self, tmp_path):
         small_model("pair").save_pretrained(tmp_path)
         with pytest.raises(ValueError, match=mentions("kind", "'text'", "'pair'")):
             TextClassifier.from_pretrained(tmp_path)
 
 
-class TestFailingWrites:
-    def test_leave_the_files_that_were_there(self, folder, monkeypatch):
+class TestFailedWrites:
+    def test_a_failed_write_keeps_the_previous_files(self, folder, monkeypatch):
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
         def fail(_):
@@ -219,7 +219,7 @@ class TestFailingWrites:
             small_model("pair").save_pretrained(folder)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
-    def test_leave_a_new_folder_without_a_model(self, tmp_path, monkeypatch):
+    def test_a_failed_first_write_leaves_no_model(self, tmp_path, monkeypatch):
         calls = []
         sync = os.fsync
 
@@ -236,7 +236,7 @@ class TestFailingWrites:
         with pytest.raises(DataError, match=mentions(tmp_path, "config.json")):
             load_model(tmp_path)
 
-    def test_a_file_where_the_folder_should_be(self, tmp_path):
+    def test_a_file_in_place_of_the_folder_is_named(self, tmp_path):
         (tmp_path / "model").write_text("")
         with pytest.raises(DataError, match=mentions(tmp_path / "model")):
             small_model("text").save_pretrained(tmp_path / "model")

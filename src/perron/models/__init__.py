@@ -1,4 +1,4 @@
-"""Classifiers of texts, of documents and of pairs of texts."""
+"""Classifiers for texts, documents and pairs of texts."""
 
 from perron.models.classifiers import (
     Classifier,

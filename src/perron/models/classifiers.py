@@ -1,4 +1,4 @@
-"""Classifiers of texts, pairs of texts and documents, built from their settings."""
+"""Classifiers for texts, documents and pairs of texts."""
 
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ from perron.pooling import AGGREGATORS, Aggregator, PoolingOutput
 def build_encoder(
     settings: Any, embed_dim: int, pretrained: PretrainedEncoderConfig | None = None
 ) -> Encoder:
-    """Make the encoder for vectors of this width; other settings are its arguments.
+    """Build an encoder from its settings.
 
     Args:
-        settings: of the encoder.
-        embed_dim: width of the vectors.
-        pretrained: what a pretrained model is; for ``hf`` alone.
+        settings: Settings of the encoder.
+        embed_dim: Width of the input vectors.
+        pretrained: Configuration of the pretrained model, for the encoder ``hf``.
     """
     if isinstance(settings, HuggingFaceSettings):
         assert pretrained is not None
@@ -50,7 +50,7 @@ def _pretrained_encoder(
         from perron.layers.pretrained import HuggingFaceEncoder
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"the encoder hf needs {error.name}: pip install 'perron[hf]'"
+            f"encoder hf needs {error.name}. Install it with pip install 'perron[hf]'."
         ) from error
     return HuggingFaceEncoder(
         embed_dim,
@@ -62,17 +62,20 @@ def _pretrained_encoder(
 
 
 def build_aggregator(settings: Any, embed_dim: int) -> Aggregator:
-    """Make the aggregator for states of this width."""
+    """Build an aggregator for states of width `embed_dim` from its settings."""
     return AGGREGATORS[settings.name](
         embed_dim, **settings.model_dump(exclude={"name"})
     )
 
 
 class ClassifierOutput(NamedTuple):
-    """What a classifier found.
+    """Output of a classifier.
 
-    ``pooled`` has one entry for each pooling: the words of a text; the words of
-    sentences, then the sentences of a document; the words of both texts of a pair.
+    Attributes:
+        logits: Logits of the classes.
+        vector: Input of the classifier head.
+        pooled: Output of each pooling. A text has one. A document has two: the tokens
+            of its sentences, then the sentences. A pair has one per text.
     """
 
     logits: Float[Tensor, "b c"]
@@ -81,17 +84,23 @@ class ClassifierOutput(NamedTuple):
 
 
 class Classifier(nn.Module, ABC):
-    """An embedding, whatever a subclass puts in between, and a head."""
+    """Base class of classifiers. It builds the embedding and the head.
+
+    Attributes:
+        kind: Kind of input.
+        vector_dim: Width of the input of the head.
+        config: Configuration of the model.
+    """
 
     kind: ClassVar[Kind]
-    vector_dim: int  # of what goes into the head
+    vector_dim: int
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if config.settings.kind != self.kind:
             raise ValueError(
-                f"{type(self).__name__} is for kind = {self.kind!r}, but the settings "
-                f"came with {config.settings.kind!r}"
+                f"kind must be {self.kind!r} for {type(self).__name__}, got "
+                f"{config.settings.kind!r}."
             )
         self.config = config
         embedding, encoder = config.settings.embedding, config.settings.encoder
@@ -111,17 +120,17 @@ class Classifier(nn.Module, ABC):
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write model.safetensors and config.json, each of them atomically."""
+        """Write model.safetensors and config.json, each atomically."""
         write_files(Path(folder), model_files(self.config, self.state_dict()))
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "Classifier":
-        """Read what `save_pretrained` wrote; runs no code from the folder."""
+        """Load a model saved by `save_pretrained`. No code in the folder is run."""
         return _load(cls, folder_files(Path(folder)))
 
 
 class TextClassifier(Classifier):
-    """Embedding, encoder, pooling, head."""
+    """Classifier for single texts: embedding, encoder, aggregator, head."""
 
     kind: ClassVar[Kind] = "text"
 
@@ -145,19 +154,21 @@ class TextClassifier(Classifier):
         """Classify texts.
 
         Args:
-            ids: (B, N); or flat, (M), with lengths.
-            mask: True (or 1) on tokens, which come first in each row; (B, N).
-            lengths: (B), the number of tokens of each text, for flat ids.
-            need_edges: Return the word graph too, if the aggregator has one.
+            ids: Token ids, padded (B, N), or flat (M) with lengths.
+            mask: True (or 1) for tokens, which come first in each row; (B, N).
+            lengths: Number of tokens of each text, (B), for flat ids.
+            need_edges: Whether to return the word graph, if the aggregator has one.
         """
-        words = self.embedding(ids)
-        states = self.encoder(words, mask, lengths=lengths)
+        states = self.encoder(self.embedding(ids), mask, lengths=lengths)
         pooled = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
         return ClassifierOutput(self.head(pooled.vector), pooled.vector, (pooled,))
 
 
 class PairClassifier(Classifier):
-    """One encoder and one aggregator for both texts, then [p; h; |p-h|; p∘h]."""
+    """Classifier for pairs of texts, from the features [p; h; |p - h|; p ∘ h].
+
+    Both texts share the encoder and the aggregator.
+    """
 
     kind: ClassVar[Kind] = "pair"
 
@@ -184,13 +195,14 @@ class PairClassifier(Classifier):
         """Classify pairs of texts.
 
         Args:
-            ids: of the first texts (premises), (B, N); or flat, (M), with lengths.
-            pair_ids: of the second texts (hypotheses), (B, N') or flat.
-            mask: True (or 1) on tokens, which come first in each row; (B, N).
-            pair_mask: True (or 1) on the tokens of the second texts; (B, N').
-            lengths: (B), the number of tokens of each first text, for flat ids.
-            pair_lengths: (B), the number of tokens of each second text.
-            need_edges: Return both graphs too, if the aggregator has them.
+            ids: Token ids of the first texts (premises), padded (B, N), or flat (M)
+                with lengths.
+            pair_ids: Token ids of the second texts (hypotheses), (B, N') or flat.
+            mask: True (or 1) for tokens, which come first in each row; (B, N).
+            pair_mask: True (or 1) for the tokens of the second texts; (B, N').
+            lengths: Number of tokens of each first text, (B), for flat ids.
+            pair_lengths: Number of tokens of each second text, (B), for flat ids.
+            need_edges: Whether to return both word graphs, if the aggregator has them.
         """
         first = self.pool(ids, mask, lengths, need_edges)
         second = self.pool(pair_ids, pair_mask, pair_lengths, need_edges)
@@ -205,15 +217,15 @@ class PairClassifier(Classifier):
         lengths: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
     ) -> PoolingOutput:
-        """Pool texts of either side; the arguments are those of `forward`."""
+        """Encode and pool the texts of one side; see `forward` for the arguments."""
         states = self.encoder(self.embedding(ids), mask, lengths=lengths)
         return self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
 
 
 class DocumentClassifier(Classifier):
-    """Encode and pool the words of each sentence, then the sentences of each document.
+    """Hierarchical classifier for documents, from words to sentences to the document.
 
-    Each level has its own encoder and its own aggregator.
+    Each level has its own encoder and aggregator.
     """
 
     kind: ClassVar[Kind] = "document"
@@ -245,25 +257,27 @@ class DocumentClassifier(Classifier):
         """Classify documents.
 
         Args:
-            ids: (R, N), a row for each sentence, those of the first document first; or
-                flat, (M), with lengths; or padded twice, (B, S, N), which is the form
-                that `torch.compile(fullgraph=True)` and `torch.export` want.
-            mask: True (or 1) on tokens, which come first in each row; (R, N), or
-                (B, S, N). A document padded twice ends with its last sentence that has
-                tokens.
-            sentences: (B), the number of sentences of each document, R in all; not
-                for documents padded twice.
-            lengths: (R), the number of words of each sentence, for flat ids.
-            need_edges: return both graphs too, if the aggregators have them.
+            ids: Token ids, (R, N) with one row per sentence, in the order of the
+                documents; or flat (M) with lengths; or padded documents (B, S, N), as
+                required by `torch.compile(fullgraph=True)` and `torch.export`.
+            mask: True (or 1) for tokens, which come first in each row; (R, N) or
+                (B, S, N). A padded document ends with its last nonempty sentence.
+            sentences: Number of sentences of each document, (B), R in total. Not for
+                ids of shape (B, S, N).
+            lengths: Number of tokens of each sentence, (R), for flat ids.
+            need_edges: Whether to return both graphs, if the aggregators have them.
         """
         if ids.ndim == 3:
             if mask is None or sentences is not None or lengths is not None:
-                raise ValueError("ids (B, S, N) go with a mask, and with nothing else")
+                raise ValueError(
+                    "ids of shape (B, S, N) must have a mask, without sentences or "
+                    "lengths."
+                )
             return self._classify_padded(ids, mask, need_edges)
         if sentences is None:
             raise ValueError(
-                f"ids came as {tuple(ids.shape)}: say how many sentences each "
-                "document has, or give ids (B, S, N)"
+                f"sentences must be given for ids of shape {tuple(ids.shape)}. Pass "
+                "them, or ids of shape (B, S, N)."
             )
         states = self.encoder(self.embedding(ids), mask, lengths=lengths)
         words = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
@@ -278,13 +292,16 @@ class DocumentClassifier(Classifier):
         self, ids: Tensor, mask: Tensor, need_edges: bool
     ) -> ClassifierOutput:
         mask = bool_mask(mask)
-        rows = mask.flatten(0, 1)  # a row for each sentence, padding too
+        rows = mask.flatten(0, 1)  # one row per sentence, including padding
         states = self.encoder(self.embedding(ids.flatten(0, 1)), rows)
         words = self.aggregator(states, rows, need_edges=need_edges)
-        # Sentences up to the last with words: no later one has any.
-        later = mask.any(-1).long().flip(1).cumsum(1).flip(1) > 0
-        states = self.sentence_encoder(words.vector.unflatten(0, mask.shape[:2]), later)
-        document = self.sentence_aggregator(states, later, need_edges=need_edges)
+        # True up to the last nonempty sentence of each document.
+        sentence_mask = mask.any(-1).long().flip(1).cumsum(1).flip(1) > 0
+        vectors = words.vector.unflatten(0, mask.shape[:2])
+        states = self.sentence_encoder(vectors, sentence_mask)
+        document = self.sentence_aggregator(
+            states, sentence_mask, need_edges=need_edges
+        )
         logits = self.head(document.vector)
         return ClassifierOutput(logits, document.vector, (words, document))
 
@@ -297,17 +314,17 @@ CLASSIFIERS: dict[str, type[Classifier]] = {
 
 
 def build_model(config: ModelConfig) -> Classifier:
-    """Make a classifier with random weights."""
+    """Build a classifier with random weights."""
     return CLASSIFIERS[config.settings.kind](config)
 
 
 def load_model(source: str | Path | Files) -> Classifier:
     """Load a saved classifier of any kind.
 
-    The state of torch's random number generators is left as it is.
+    The random state of torch is not changed.
 
     Args:
-        source: Folder of the model, or its files.
+        source: Folder of the model, or the content or path of each of its files.
     """
     files = source if isinstance(source, Mapping) else folder_files(Path(source))
     return _load(build_model, files)
@@ -315,7 +332,7 @@ def load_model(source: str | Path | Files) -> Classifier:
 
 def _load(build: Callable[[ModelConfig], Classifier], files: Files) -> Classifier:
     config = read_config(files)
-    with torch.random.fork_rng(devices=[]):  # for weights that are replaced
+    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced
         model = build(config)
     load_weights(model, files)
     return model.eval()

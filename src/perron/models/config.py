@@ -1,4 +1,4 @@
-"""Model configuration, and the files of a model in a folder or in memory."""
+"""Model configuration, and reading and writing the files of a model."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from perron.registry import PLUGIN_ADVICE, Registry, load_plugins, settings_from
 
 
 class Settings(BaseModel):
-    """Frozen; an unknown key is an error."""
+    """Base class of settings: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,16 +40,16 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class HuggingFaceSettings(Settings):
-    """Settings of a pretrained encoder; ``encoder = "hf:NAME"`` stands for them.
+    """Settings of a pretrained encoder; ``encoder = "hf:NAME"`` is a shorthand.
 
-    They say which model to load. Its configuration, which `HuggingFaceEncoder` is built
-    from, is in `PretrainedEncoderConfig`.
+    They select the model to load. The configuration of the loaded model is stored in
+    `PretrainedEncoderConfig`.
 
     Attributes:
         name: ``"hf"``.
-        model: A folder, a name on the hub, or ``package:NAME``.
-        freeze: Leave the model as it is while training, its embedding included.
-        keep_special_tokens: Pool the special tokens around a text too, such as ``[CLS]``.
+        model: Folder, name of a model on the hub, or ``package:NAME``.
+        freeze: Whether to keep the model fixed during training, including embeddings.
+        keep_special_tokens: Whether to pool special tokens such as ``[CLS]``, too.
     """
 
     name: Literal["hf"] = "hf"
@@ -58,8 +58,8 @@ class HuggingFaceSettings(Settings):
     keep_special_tokens: bool = False
 
 
-def named(value: Any) -> Any:
-    """Let ``aggregator = "max"`` stand for ``aggregator = {name = "max"}``."""
+def expand_name(value: Any) -> Any:
+    """Return the table for a name: ``{name = "max"}`` for ``"max"``."""
     if not isinstance(value, str):
         return value
     if value.startswith("hf:"):
@@ -68,10 +68,10 @@ def named(value: Any) -> Any:
 
 
 def read_aggregator(given: str | Mapping[str, Any]) -> Any:
-    """Return the settings of an aggregator for its name, or for a table of settings.
+    """Return the settings of an aggregator, given its name or a table of settings.
 
     Raises:
-        SettingsError: There is no such aggregator, or it has no such setting.
+        SettingsError: The aggregator, or one of the settings, does not exist.
     """
     try:
         return _read(AGGREGATORS, (), given)
@@ -80,8 +80,8 @@ def read_aggregator(given: str | Mapping[str, Any]) -> Any:
 
 
 def _read(registry: Registry[Any], others: tuple[type, ...], given: Any) -> Any:
-    """Check the settings of a component; those of plugins are known as well."""
-    table = named(given)
+    """Validate the settings of a component, loading plugins if the name is unknown."""
+    table = expand_name(given)
     if isinstance(table, Mapping):
         table = dict(table)
         if str(table.get("name")) not in registry:
@@ -96,11 +96,11 @@ def _adapter(components: tuple[type, ...], others: tuple[type, ...]) -> Any:
 
 
 def problems(error: ValidationError, *path: str) -> list[str]:
-    """Return each problem that pydantic found, as "<key>: <what is wrong>".
+    """Return one message per validation error, as "<key>: <problem>".
 
     Args:
-        error: The error.
-        path: Keys that lead to what was validated.
+        error: Error raised by pydantic.
+        path: Keys that lead to the validated table.
     """
     lines = []
     for problem in error.errors():
@@ -112,17 +112,17 @@ def problems(error: ValidationError, *path: str) -> list[str]:
 def _problem(problem: Any) -> str:
     kind, message, given = problem["type"], problem["msg"], problem["input"]
     if kind == "extra_forbidden":
-        return "there is no such setting"
+        return "is not a valid setting"
     if kind == "missing":
         return "is missing"
     if kind == "union_tag_not_found":
         return "name is missing"
     if kind == "union_tag_invalid":
         known = problem["ctx"]["expected_tags"]
-        hint = "A model of transformers is hf:NAME. " if "'hf'" in known else ""
+        hint = "For a transformers model, use hf:NAME. " if "'hf'" in known else ""
         tag = problem["ctx"]["tag"]
         return f"must be one of {known}, got {tag!r}. {hint}{PLUGIN_ADVICE}"
-    if kind == "value_error":  # raised by Perron, which says what it got
+    if kind == "value_error":  # raised by Perron; the message has the value
         return str(message).removeprefix("Value error, ")
     return message if isinstance(given, Mapping) else f"{message}, got {given!r}"
 
@@ -142,7 +142,7 @@ OptionalAggregatorSettings = Annotated[
     Any, BeforeValidator(partial(_or_none, _read_aggregator))
 ]
 
-# What the data decide is not a setting: the size of the vocabulary, the classes.
+# The vocabulary size and the classes are not settings. They come from the data.
 EmbeddingSettings = settings_from(WordEmbedding, vocab_size=1)
 HeadSettings = settings_from(ClassifierHead, embed_dim=1, num_classes=1)
 
@@ -150,7 +150,7 @@ Kind = Literal["text", "document", "pair"]
 
 
 class ModelSettings(Settings):
-    """A model, but for what the data decide: vocabulary and classes."""
+    """Settings of a model, without what follows from the data."""
 
     kind: Kind = "text"
     embedding: Annotated[Any, BeforeValidator(EmbeddingSettings.model_validate)] = (
@@ -158,44 +158,48 @@ class ModelSettings(Settings):
     )
     encoder: EncoderSettings = _read_encoder("bilstm")
     aggregator: AggregatorSettings = _read_aggregator("centrality")
-    # Documents only: the same again over the vectors of sentences; as for words if
-    # not given.
+    # For documents only: the encoder and aggregator of sentences. Default to those of
+    # words.
     sentence_encoder: OptionalEncoderSettings = None
     sentence_aggregator: OptionalAggregatorSettings = None
     head: Annotated[Any, BeforeValidator(HeadSettings.model_validate)] = HeadSettings()
 
     @model_validator(mode="after")
-    def _sentences_are_of_documents(self) -> "ModelSettings":
+    def _check_sentence_settings(self) -> "ModelSettings":
         given = [self.sentence_encoder, self.sentence_aggregator]
         if self.kind != "document" and any(part is not None for part in given):
             raise ValueError(
-                "sentence_encoder and sentence_aggregator are for kind = 'document'"
+                "sentence_encoder and sentence_aggregator need kind = 'document', got "
+                f"kind = {self.kind!r}."
             )
         return self
 
     @model_validator(mode="after")
-    def _pretrained_models_read_words(self) -> "ModelSettings":
+    def _check_pretrained_encoder(self) -> "ModelSettings":
         if isinstance(self.sentence_encoder, HuggingFaceSettings):
-            raise ValueError("sentence_encoder: a pretrained model reads words alone")
+            raise ValueError(
+                "sentence_encoder must not be a pretrained model, because it can only "
+                "encode words. Use sentence_encoder = 'bilstm'."
+            )
         if (
             self.kind == "document"
             and isinstance(self.encoder, HuggingFaceSettings)
             and self.sentence_encoder is None
         ):
             raise ValueError(
-                "sentence_encoder is missing: a pretrained model reads words alone; "
-                "take sentence_encoder = 'bilstm'"
+                "sentence_encoder is missing, because the pretrained encoder can only "
+                "encode words. Use sentence_encoder = 'bilstm'."
             )
         return self
 
 
 class PretrainedEncoderConfig(Settings):
-    """The configuration of a pretrained encoder, so that the original is not needed.
+    """Configuration of a pretrained encoder, saved to rebuild it without the original.
 
     Attributes:
-        config: Its config.json.
-        before: Ids of the special tokens that it needs before a text.
-        after: Ids of those after a text.
+        config: Content of its config.json.
+        before: Ids of the special tokens before a text.
+        after: Ids of the special tokens after a text.
     """
 
     config: dict[str, Any]
@@ -204,25 +208,34 @@ class PretrainedEncoderConfig(Settings):
 
 
 class ModelConfig(Settings):
-    """All that is needed to build a model and feed it, but for weights and words."""
+    """Everything needed to build a model, except its weights and its tokenizer.
+
+    Attributes:
+        settings: Settings of the model.
+        vocab_size: Number of token ids.
+        labels: Names of the classes.
+        max_words: Maximum number of tokens of a text, or of a sentence of a document.
+        max_sentences: Maximum number of sentences of a document.
+        pretrained: Configuration of the pretrained encoder, for the encoder ``hf``.
+    """
 
     settings: ModelSettings
     vocab_size: PositiveInt
     labels: Annotated[tuple[str, ...], Field(min_length=2)]
-    max_words: PositiveInt = 50  # of a text, or of a sentence of a document
-    max_sentences: PositiveInt = 40  # of a document
-    pretrained: PretrainedEncoderConfig | None = None  # of the encoder hf
+    max_words: PositiveInt = 50
+    max_sentences: PositiveInt = 40
+    pretrained: PretrainedEncoderConfig | None = None
 
     @model_validator(mode="after")
-    def _labels_differ(self) -> "ModelConfig":
+    def _check_labels(self) -> "ModelConfig":
         if len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"labels must differ, but came as {self.labels}")
+            raise ValueError(f"labels must be unique, got {self.labels}.")
         return self
 
     @model_validator(mode="after")
-    def _pretrained_is_for_hf(self) -> "ModelConfig":
+    def _check_pretrained(self) -> "ModelConfig":
         if (self.pretrained is None) == (self.settings.encoder.name == "hf"):
-            raise ValueError("pretrained and the encoder hf go together")
+            raise ValueError("pretrained must be given if, and only if, encoder is hf.")
         return self
 
 
@@ -230,13 +243,13 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 CARD = "README.md"
-FILES = (TOKENIZER, CARD, WEIGHTS, CONFIG)  # in the order in which they are written
+FILES = (TOKENIZER, CARD, WEIGHTS, CONFIG)  # in the order of writing
 
-Files = Mapping[str, bytes | Path]  # file name -> content, or path of the file
+Files = Mapping[str, bytes | Path]  # file name -> content or path
 
 
 def model_files(config: ModelConfig, state: Mapping[str, Tensor]) -> dict[str, bytes]:
-    """Return configuration and weights as files."""
+    """Return the content of the configuration and weights files."""
     tensors = {
         name: tensor.detach().cpu().contiguous() for name, tensor in state.items()
     }
@@ -248,9 +261,9 @@ def model_files(config: ModelConfig, state: Mapping[str, Tensor]) -> dict[str, b
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files, each of them atomically.
+    """Write files, each atomically.
 
-    The configuration comes last: it makes the folder a model.
+    The configuration is written last, because a folder that has one is a model.
     """
     make_folder(folder)
     for name in sorted(files, key=FILES.index):
@@ -258,13 +271,13 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def folder_files(folder: Path) -> Files:
-    """Return the files of the model in a folder; they are read when they are needed."""
+    """Return the paths of the model files in a folder."""
     if not folder.is_dir():
-        raise DataError("there is no such folder", folder)
+        raise DataError("folder does not exist", folder)
     if not (folder / CONFIG).is_file():
         raise DataError(
-            f"no {CONFIG} in it: no model was saved there. A training run has one "
-            f"after its first epoch: perron train --resume --out {folder}",
+            f"has no {CONFIG}: no model was saved here. A training run saves one after "
+            f"its first epoch. To resume a run: perron train --resume --out {folder}",
             folder,
         )
     return {name: folder / name for name in FILES if (folder / name).is_file()}
@@ -277,16 +290,16 @@ def read_bytes(files: Files, name: str) -> bytes:
 
 
 def file_location(files: Files, name: str) -> Path | str:
-    """Return the path of a file for errors; without a folder, its name.
+    """Return the path of a file for error messages, or its name if it is in memory.
 
-    A file that is missing belongs beside the configuration.
+    A missing file is expected next to the configuration.
     """
     content = files.get(name, files.get(CONFIG))
     return content.with_name(name) if isinstance(content, Path) else name
 
 
 def read_config(files: Files) -> ModelConfig:
-    """Read and check the configuration of a model."""
+    """Read and validate the configuration of a model."""
     where = file_location(files, CONFIG)
     try:
         content = json.loads(read_bytes(files, CONFIG))
@@ -296,7 +309,7 @@ def read_config(files: Files) -> ModelConfig:
         raise DataError(f"is not valid JSON: {error}", where) from error
     table = migrate("model", content if isinstance(content, dict) else {}, where)
     if unknown := sorted(set(table) - {"model"}):
-        raise DataError(f"{unknown[0]}: there is no such key", where)
+        raise DataError(f"{unknown[0]}: is not a valid key", where)
     try:
         return ModelConfig.model_validate(table.get("model"))
     except ValidationError as error:
@@ -304,15 +317,15 @@ def read_config(files: Files) -> ModelConfig:
 
 
 def load_weights(model: nn.Module, files: Files) -> None:
-    """Load every weight that the model has, and no other."""
+    """Load the weights, which must match those of the model exactly."""
     where, content = file_location(files, WEIGHTS), files.get(WEIGHTS)
     if content is None:
-        raise DataError("is missing: the model was not saved completely", where)
+        raise DataError("is missing, so the model was not saved completely", where)
     try:
-        # A file is mapped into memory, so that the weights are copied once.
+        # A file is memory-mapped, so the weights are copied only once.
         tensors = load(content) if isinstance(content, bytes) else load_file(content)
         model.load_state_dict(
             {tensor_name(name): tensor for name, tensor in tensors.items()}
         )
     except (SafetensorError, RuntimeError) as error:
-        raise DataError(f"does not fit {CONFIG}: {error}", where) from error
+        raise DataError(f"does not match {CONFIG}: {error}", where) from error
