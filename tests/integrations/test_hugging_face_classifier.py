@@ -1,4 +1,4 @@
-"""The model of `transformers`, with its Trainer and its pipelines."""
+"""The sequence classifier for `transformers`, with `Trainer` and `pipeline`."""
 
 import json
 import subprocess
@@ -49,24 +49,24 @@ def classifier(bert, aggregator="centrality", **config):
     return model.eval()
 
 
-def test_it_pools_the_encoders_states_by_centrality(bert, tokenizer):
+def test_the_encoder_states_are_pooled_by_centrality(bert, tokenizer):
     model = classifier(bert, {"name": "centrality", "hidden_dim": 6, "num_heads": 2})
     batch = tokenizer(["the film", "fine"], padding=True, return_tensors="pt")
     with torch.no_grad():
-        found = model(**batch, output_edges=True)
+        output = model(**batch, output_edges=True)
         states = model.encoder(**batch).last_hidden_state
-        again = CentralityPool(16, hidden_dim=6, num_heads=2)
-        again.load_state_dict(model.aggregator.state_dict())
-        pooled = again(states, batch["attention_mask"].bool(), need_edges=True)
-        want = model.classifier(pooled.vector)
-    torch.testing.assert_close(found.logits, want)
-    torch.testing.assert_close(found.weights, pooled.weights)
-    torch.testing.assert_close(found.edges, pooled.edges)
+        pool = CentralityPool(16, hidden_dim=6, num_heads=2)
+        pool.load_state_dict(model.aggregator.state_dict())
+        pooled = pool(states, batch["attention_mask"].bool(), need_edges=True)
+        logits = model.classifier(pooled.vector)
+    torch.testing.assert_close(output.logits, logits)
+    torch.testing.assert_close(output.weights, pooled.weights)
+    torch.testing.assert_close(output.edges, pooled.edges)
     assert model(**batch).edges is None
 
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
-def test_padding_changes_nothing(bert, tokenizer, aggregator):
+def test_padding_does_not_change_the_logits(bert, tokenizer, aggregator):
     model = classifier(bert, AGGREGATORS[aggregator])
     both = tokenizer(["the film was lovely", "dull"], padding=True, return_tensors="pt")
     alone = tokenizer(["dull"], return_tensors="pt")
@@ -74,7 +74,7 @@ def test_padding_changes_nothing(bert, tokenizer, aggregator):
         torch.testing.assert_close(model(**both).logits[1:], model(**alone).logits)
 
 
-def test_it_starts_from_the_pretrained_weights(bert):
+def test_from_encoder_loads_the_pretrained_weights(bert):
     model = classifier(bert)
     pretrained = BertForSequenceClassification.from_pretrained(bert).bert.state_dict()
     for name, weight in model.encoder.state_dict().items():
@@ -94,21 +94,19 @@ def test_it_starts_from_the_pretrained_weights(bert):
         ),
     ],
 )
-def test_losses_are_those_of_other_sequence_classifiers(
-    bert, tokenizer, labels, config
-):
+def test_losses_match_those_of_bert(bert, tokenizer, labels, config):
     batch = tokenizer(["the film", "fine"], padding=True, return_tensors="pt")
     ours = classifier(bert, **config)
     theirs = BertForSequenceClassification.from_pretrained(bert, **config).eval()
     with torch.no_grad():
         logits = ours(**batch).logits
         theirs.classifier.weight.zero_()
-        # Their last layer now says what ours says, for both texts alike.
+        # BERT's last layer now returns our logits of the first text for any input.
         theirs.classifier.bias.copy_(logits[0])
-        alike = {name: tensor[:1].expand(2, -1) for name, tensor in batch.items()}
-        want = theirs(**alike, labels=labels).loss
-        got = ours(**alike, labels=labels).loss
-    torch.testing.assert_close(got, want)
+        same = {name: tensor[:1].expand(2, -1) for name, tensor in batch.items()}
+        expected = theirs(**same, labels=labels).loss
+        actual = ours(**same, labels=labels).loss
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +134,8 @@ def trained(bert, tokenizer, tmp_path_factory):
         eval_dataset=rows[:8],
         data_collator=DataCollatorWithPadding(tokenizer),
         processing_class=tokenizer,
-        compute_metrics=lambda told: {
-            "accuracy": float((told.predictions.argmax(1) == told.label_ids).mean())
+        compute_metrics=lambda outputs: {
+            "accuracy": (outputs.predictions.argmax(1) == outputs.label_ids).mean()
         },
     )
     trainer.train()
@@ -145,39 +143,34 @@ def trained(bert, tokenizer, tmp_path_factory):
     return trainer, folder / "saved"
 
 
-class TestATrainer:
-    def test_it_learns(self, trained):
+class TestTrainer:
+    def test_training_reduces_the_loss(self, trained):
         trainer, _ = trained
         losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
         assert losses[-1] < 0.5 * losses[0]
         assert trainer.evaluate()["eval_accuracy"] > 0.9
 
-    def test_predictions_are_logits_alone(self, trained):
+    def test_predictions_contain_only_logits(self, trained):
         trainer, _ = trained
-        told = trainer.predict(trainer.eval_dataset)
-        assert isinstance(told.predictions, np.ndarray)
-        assert told.predictions.shape == (8, 2)
+        output = trainer.predict(trainer.eval_dataset)
+        assert isinstance(output.predictions, np.ndarray)
+        assert output.predictions.shape == (8, 2)
 
-    def test_weights_are_safetensors(self, trained):
+    def test_weights_are_saved_as_safetensors(self, trained):
         _, folder = trained
         names = {path.name for path in folder.iterdir()}
         assert "model.safetensors" in names
-        assert not any(
-            name.endswith((".bin", ".pkl"))
-            for name in names
-            - {
-                "training_args.bin"  # the Trainer's own
-            }
-        )
+        others = names - {"training_args.bin"}  # written by the Trainer
+        assert not any(name.endswith((".bin", ".pkl")) for name in others)
 
-    def test_pipelines_say_what_the_model_says(self, trained):
+    def test_a_pipeline_returns_the_predictions_of_the_model(self, trained):
         trainer, folder = trained
-        told = pipeline("text-classification", model=str(folder))(TEXTS)
-        assert [row["label"] for row in told] == ["bad"] * 4 + ["good"] * 4
-        rows = trainer.predict(trainer.eval_dataset).predictions
-        shares = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
-        scores = [row["score"] for row in told]
-        np.testing.assert_allclose(scores, shares.max(1), atol=1e-5)
+        rows = pipeline("text-classification", model=str(folder))(TEXTS)
+        assert [row["label"] for row in rows] == ["bad"] * 4 + ["good"] * 4
+        exp = np.exp(trainer.predict(trainer.eval_dataset).predictions)
+        probabilities = exp / exp.sum(1, keepdims=True)
+        scores = [row["score"] for row in rows]
+        np.testing.assert_allclose(scores, probabilities.max(1), atol=1e-5)
 
     def test_a_new_process_loads_the_same_model(self, trained):
         trainer, folder = trained
@@ -199,20 +192,20 @@ class TestATrainer:
         trainer.model.eval()
         with torch.no_grad():
             batch = tokenizer(["a dull film"], return_tensors="pt")
-            want = trainer.model(**batch).logits[0]
-        got = torch.tensor([float(part) for part in run.stdout.split()])
-        torch.testing.assert_close(got, want)
+            expected = trainer.model(**batch).logits[0]
+        actual = torch.tensor([float(logit) for logit in run.stdout.split()])
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
-def test_a_saved_model_is_loaded_as_it_was(bert, tokenizer, aggregator, tmp_path):
+def test_a_loaded_model_has_the_same_logits(bert, tokenizer, aggregator, tmp_path):
     model = classifier(bert, AGGREGATORS[aggregator], **NAMES)
     model.save_pretrained(tmp_path)
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     batch = tokenizer(["the film was lovely"], return_tensors="pt")
     with torch.no_grad():
-        torch.testing.assert_close(again(**batch).logits, model(**batch).logits)
-    assert again.config.id2label == NAMES["id2label"]
+        torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits)
+    assert loaded.config.id2label == NAMES["id2label"]
 
 
 def test_a_configuration_has_a_format_version(bert, tmp_path):
@@ -226,7 +219,7 @@ def test_a_configuration_has_a_format_version(bert, tmp_path):
         AutoModelForSequenceClassification.from_pretrained(tmp_path)
 
 
-def test_memory_can_be_spared_by_checkpoints_of_gradients(bert, tokenizer):
+def test_gradient_checkpointing_computes_all_gradients(bert, tokenizer):
     model = classifier(bert).train()
     model.gradient_checkpointing_enable()
     batch = tokenizer(["the film", "fine"], padding=True, return_tensors="pt")
@@ -239,10 +232,13 @@ def test_memory_can_be_spared_by_checkpoints_of_gradients(bert, tokenizer):
     [
         ("middle", "aggregator.*'middle'"),
         ({"name": "centrality", "hedas": 2}, r"aggregator\.centrality\.hedas"),
-        ({"name": "centrality", "num_heads": 0}, r"aggregator\.centrality: heads .*0"),
+        (
+            {"name": "centrality", "num_heads": 0},
+            r"centrality: num_heads .*0",
+        ),
     ],
 )
-def test_an_aggregator_that_is_none_is_refused(aggregator, problem):
+def test_an_invalid_aggregator_is_refused(aggregator, problem):
     with pytest.raises(ValueError, match=problem):
         CentralityConfig(aggregator=aggregator)
 

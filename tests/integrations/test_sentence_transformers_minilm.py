@@ -1,4 +1,4 @@
-"""The module behind real weights: encode, train, save, load in a new process."""
+"""The pooling modules after MiniLM: encode, train, save, load in a new process."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ TEXTS = [
     "Rain",
     "",
 ]
-WIDTH = 384
+EMBED_DIM = 384
 
 
 def minilm(*modules):
@@ -43,14 +43,14 @@ def minilm(*modules):
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    return minilm(CentralityPooling(WIDTH, num_heads=2))
+    return minilm(CentralityPooling(EMBED_DIM, num_heads=2))
 
 
 @pytest.fixture(scope="module")
 def sts():
-    """Return the first pairs of STS-B, scored from 0 to 1."""
+    """The first pairs of STS-B, with scores from 0 to 1."""
     if "PERRON_DATA" not in os.environ:
-        pytest.skip("PERRON_DATA is not set: it names the folder of the real datasets")
+        pytest.skip("needs PERRON_DATA, the folder of the real datasets")
     path = Path(os.environ["PERRON_DATA"]) / "stsb/sts-train.csv"
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:128]
@@ -65,52 +65,53 @@ def sts():
 
 def test_a_text_has_the_same_vector_alone_and_in_a_batch(model):
     vectors = model.encode(TEXTS)
-    assert vectors.shape == (len(TEXTS), 2 * WIDTH)
-    assert model.get_embedding_dimension() == 2 * WIDTH
+    assert vectors.shape == (len(TEXTS), 2 * EMBED_DIM)
+    assert model.get_embedding_dimension() == 2 * EMBED_DIM
     alone = np.stack([model.encode(text) for text in TEXTS])
     np.testing.assert_allclose(vectors, alone, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_several_processes_give_the_same_vectors(model):
+def test_multiple_processes_return_the_same_vectors(model):
     vectors = model.encode(TEXTS, device=["cpu", "cpu"], chunk_size=2)
     np.testing.assert_allclose(vectors, model.encode(TEXTS), atol=1e-5)
 
 
-def test_encode_tells_what_each_token_weighs(model):
-    for text, found in zip(TEXTS, model.encode(TEXTS, output_value=None), strict=True):
+def test_encode_returns_the_weight_of_each_token(model):
+    outputs = model.encode(TEXTS, output_value=None)
+    for text, output in zip(TEXTS, outputs, strict=True):
         count = len(model.tokenizer(text)["input_ids"])
-        weights = found["token_weights"]
+        weights = output["token_weights"]
         assert (weights[:count] > 0).all()
         assert not weights[count:].any()
         torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
 
 
-def test_an_excluded_prompt_is_read_but_not_pooled(model):
-    pooling = CentralityPooling(WIDTH, num_heads=2, include_prompt=False)
+def test_an_excluded_prompt_is_encoded_but_not_pooled(model):
+    pooling = CentralityPooling(EMBED_DIM, num_heads=2, include_prompt=False)
     pooling.load_state_dict(model[1].state_dict())
     without = minilm(pooling)
     prompt = "query: "
-    (found,) = without.encode(TEXTS[:1], prompt=prompt, output_value=None)
-    skipped = found["prompt_length"]
-    assert skipped == len(model.tokenizer(prompt)["input_ids"]) - 1
-    assert not found["token_weights"][:skipped].any()
+    (output,) = without.encode(TEXTS[:1], prompt=prompt, output_value=None)
+    length = output["prompt_length"]
+    assert length == len(model.tokenizer(prompt)["input_ids"]) - 1
+    assert not output["token_weights"][:length].any()
     with torch.inference_mode():
-        want = pooling.pool(found["token_embeddings"][skipped:].unsqueeze(0)).vector
-    torch.testing.assert_close(found["sentence_embedding"], want.squeeze(0))
-    np.testing.assert_allclose(
-        without.encode(TEXTS), model.encode(TEXTS), atol=1e-6
-    )  # no prompt, nothing to leave out
+        states = output["token_embeddings"][length:]
+        expected = pooling.pool(states.unsqueeze(0)).vector.squeeze(0)
+    torch.testing.assert_close(output["sentence_embedding"], expected)
+    # Without a prompt, all tokens are pooled.
+    np.testing.assert_allclose(without.encode(TEXTS), model.encode(TEXTS), atol=1e-6)
 
 
-def test_mean_pooling_gives_the_vectors_of_the_packaged_model():
-    ours = minilm(AggregatorPooling(WIDTH, "mean"), Normalize())
+def test_mean_pooling_matches_the_original_model():
+    ours = minilm(AggregatorPooling(EMBED_DIM, "mean"), Normalize())
     theirs = SentenceTransformer(str(get_model_path()), device="cpu")
     np.testing.assert_allclose(ours.encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
 
 
-def test_a_model_in_half_precision_encodes_nearly_the_same(model):
-    half = minilm(CentralityPooling(WIDTH, num_heads=2))
+def test_half_precision_vectors_are_close_to_float32(model):
+    half = minilm(CentralityPooling(EMBED_DIM, num_heads=2))
     half[1].load_state_dict(model[1].state_dict())
     vectors = half.bfloat16().encode(TEXTS, convert_to_tensor=True)
     assert vectors.dtype == torch.bfloat16
@@ -123,16 +124,16 @@ def squared_error(model, data):
         model.encode(list(data[side]), convert_to_tensor=True, batch_size=64)
         for side in ("first", "second")
     )
-    near = torch.cosine_similarity(first, second).cpu()
-    return (near - torch.tensor(data["score"])).square().mean().item()
+    similarity = torch.cosine_similarity(first, second).cpu()
+    return (similarity - torch.tensor(data["score"])).square().mean().item()
 
 
 @pytest.mark.slow
 def test_a_trained_model_encodes_the_same_in_a_new_process(sts, tmp_path):
-    model = minilm(CentralityPooling(WIDTH))
+    model = minilm(CentralityPooling(EMBED_DIM))
     before = {name: value.clone() for name, value in model.named_parameters()}
     error = squared_error(model, sts)
-    settings = SentenceTransformerTrainingArguments(
+    arguments = SentenceTransformerTrainingArguments(
         output_dir=str(tmp_path / "run"),
         max_steps=8,
         per_device_train_batch_size=16,
@@ -145,23 +146,25 @@ def test_a_trained_model_encodes_the_same_in_a_new_process(sts, tmp_path):
         disable_tqdm=True,
     )
     SentenceTransformerTrainer(
-        model, settings, train_dataset=sts, loss=CosineSimilarityLoss(model)
+        model, arguments, train_dataset=sts, loss=CosineSimilarityLoss(model)
     ).train()
     assert squared_error(model, sts) < 0.8 * error
     after = dict(model.named_parameters())
-    moved = {name for name, old in before.items() if not torch.equal(after[name], old)}
-    assert {name for name in after if name.startswith("1.")} <= moved
-    assert "0.model.encoder.layer.0.attention.self.query.weight" in moved
+    changed = {
+        name for name, old in before.items() if not torch.equal(after[name], old)
+    }
+    assert {name for name in after if name.startswith("1.")} <= changed
+    assert "0.model.encoder.layer.0.attention.self.query.weight" in changed
 
     model.save(str(tmp_path / "model"))
     assert not list((tmp_path / "model").rglob("*.bin"))
     assert (tmp_path / "model/1_CentralityPooling/model.safetensors").is_file()
-    vectors = encode_elsewhere(tmp_path / "model")
+    vectors = encode_in_new_process(tmp_path / "model")
     np.testing.assert_allclose(vectors, model.encode(TEXTS), rtol=0, atol=1e-6)
 
 
-def encode_elsewhere(folder):
-    """Encode in a new process, which knows perron only from the saved model."""
+def encode_in_new_process(folder):
+    """Encode in a process that imports perron only through the saved model."""
     code = (
         "import json, sys\n"
         "from sentence_transformers import SentenceTransformer\n"
@@ -175,7 +178,7 @@ def encode_elsewhere(folder):
     return np.array(json.loads(run.stdout))
 
 
-def test_a_saved_model_loads_with_trust_or_module_by_module(model, tmp_path):
+def test_a_saved_model_loads_with_trust_remote_code_or_by_module(model, tmp_path):
     folder = str(tmp_path / "model")
     model.save(folder)
     with pytest.raises(ValueError, match="trust_remote_code=True"):

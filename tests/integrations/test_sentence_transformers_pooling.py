@@ -1,4 +1,4 @@
-"""The module on features made by hand, as the library's Transformer gives them."""
+"""The pooling modules on synthetic features in the format of ``Transformer``."""
 
 import copy
 import inspect
@@ -38,7 +38,7 @@ MODULES = {
 
 @pytest.fixture
 def texts():
-    """Return the token embeddings of three texts."""
+    """The token embeddings of three texts."""
     return [3 * torch.randn(length, 8) for length in LENGTHS]
 
 
@@ -48,7 +48,7 @@ def module(request):
 
 
 def padded(texts, left=False):
-    """Return features of a batch; under the padding lies what must not be read."""
+    """Return features of a padded batch. The padding is NaN."""
     longest = max(map(len, texts))
     states = torch.full((len(texts), longest, 8), torch.nan)
     mask = torch.zeros(len(texts), longest, dtype=torch.long)
@@ -60,7 +60,7 @@ def padded(texts, left=False):
 
 
 def flat(texts):
-    """Return features as they are with flash attention: all texts in one row."""
+    """Return flattened features, as used with flash attention."""
     collate = DataCollatorWithFlattening(
         return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
     )
@@ -69,7 +69,7 @@ def flat(texts):
     return {**features, "token_embeddings": torch.cat(texts).unsqueeze(0)}
 
 
-def test_every_layout_gives_each_text_what_it_gets_alone(module, texts):
+def test_every_layout_returns_the_embedding_of_each_text_alone(module, texts):
     alone = torch.cat([module.pool(text.unsqueeze(0)).vector for text in texts])
     for features in (padded(texts), padded(texts, left=True), flat(texts)):
         vectors = module(features)["sentence_embedding"]
@@ -77,14 +77,14 @@ def test_every_layout_gives_each_text_what_it_gets_alone(module, texts):
         torch.testing.assert_close(vectors, alone)
 
 
-def test_tokens_weigh_the_same_in_every_layout(texts):
+def test_token_weights_are_the_same_in_every_layout(texts):
     module = CentralityPooling(8, num_heads=2)
     right = module(padded(texts))
     left = module(padded(texts, left=True))
     together = module(flat(texts))
     assert together["token_weights"].shape == (1, sum(LENGTHS))
-    for found in (right, left):
-        weights = found["token_weights"][found["attention_mask"].bool()]
+    for output in (right, left):
+        weights = output["token_weights"][output["attention_mask"].bool()]
         torch.testing.assert_close(weights, together["token_weights"].squeeze(0))
     torch.testing.assert_close(right["token_weights"].sum(1), torch.ones(3))
 
@@ -92,35 +92,35 @@ def test_tokens_weigh_the_same_in_every_layout(texts):
 @pytest.mark.parametrize("include_prompt", [True, False])
 @pytest.mark.parametrize("form", ["padded", "left", "flat"])
 @pytest.mark.parametrize("prompt_length", [2, torch.tensor([2])])
-def test_the_mean_is_that_of_the_library_with_prompts_and_without(
+def test_mean_pooling_matches_that_of_sentence_transformers(
     texts, form, include_prompt, prompt_length
 ):
-    texts[1] = torch.randn(3, 8)  # longer than the prompt: else theirs divides by zero
+    texts[1] = torch.randn(3, 8)  # longer than the prompt, or theirs divides by zero
     make = {"padded": padded, "left": lambda t: padded(t, left=True), "flat": flat}
     features = make[form](texts) | {"prompt_length": prompt_length}
     theirs = Pooling(8, "mean", include_prompt=include_prompt)
-    # Theirs multiplies what lies under the padding by zero.
+    # Theirs multiplies the padding by zero, so it must be finite.
     finite = features["token_embeddings"].nan_to_num()
-    want = theirs({**features, "token_embeddings": finite})
+    expected = theirs({**features, "token_embeddings": finite})
     ours = AggregatorPooling(8, "mean", include_prompt=include_prompt)
     torch.testing.assert_close(
-        ours(features)["sentence_embedding"], want["sentence_embedding"]
+        ours(features)["sentence_embedding"], expected["sentence_embedding"]
     )
 
 
-def test_tokens_of_an_excluded_prompt_have_no_say(module, texts):
+def test_excluded_prompt_tokens_have_no_effect(module, texts):
     module.include_prompt = False
     alone = [module.pool(text[1:].unsqueeze(0)).vector for text in texts]
     for features in (padded(texts), padded(texts, left=True), flat(texts)):
-        found = module({**features, "prompt_length": 1})
-        torch.testing.assert_close(found["sentence_embedding"], torch.cat(alone))
-        if "token_weights" in found:
-            before = found["token_embeddings"].shape[:2]
-            assert found["token_weights"].shape == before
-            assert found["token_weights"].count_nonzero() == sum(LENGTHS) - 3
+        output = module({**features, "prompt_length": 1})
+        torch.testing.assert_close(output["sentence_embedding"], torch.cat(alone))
+        if "token_weights" in output:
+            weights = output["token_weights"]
+            assert weights.shape == output["token_embeddings"].shape[:2]
+            assert weights.count_nonzero() == sum(LENGTHS) - 3
 
 
-def test_a_text_that_is_all_prompt_gets_a_zero_vector(module, texts):
+def test_a_text_with_only_a_prompt_has_a_zero_vector(module, texts):
     module.include_prompt = False
     for features in (padded(texts), flat(texts)):
         vectors = module({**features, "prompt_length": 1})["sentence_embedding"]
@@ -128,7 +128,7 @@ def test_a_text_that_is_all_prompt_gets_a_zero_vector(module, texts):
         assert vectors.isfinite().all()
 
 
-def test_a_row_of_padding_gets_a_zero_vector_and_finite_gradients(module, texts):
+def test_a_row_of_padding_has_a_zero_vector_and_finite_gradients(module, texts):
     features = padded(texts)
     features["token_embeddings"] = features["token_embeddings"].nan_to_num()
     features["token_embeddings"].requires_grad_()
@@ -143,74 +143,74 @@ def test_a_row_of_padding_gets_a_zero_vector_and_finite_gradients(module, texts)
 
 
 @pytest.mark.parametrize("include_prompt", [True, False])
-def test_no_tensor_that_comes_in_is_changed(module, texts, include_prompt):
+def test_input_tensors_are_not_modified(module, texts, include_prompt):
     module.include_prompt = include_prompt
     for features in (padded(texts), flat(texts)):
-        given = features | {"prompt_length": torch.tensor([1]), "modality": "text"}
-        before = copy.deepcopy(given)
-        found = module(dict(given))
-        written = {"sentence_embedding", "token_weights"}
-        assert set(found) - written == set(given)
-        assert all(found[name] is given[name] for name in given)
+        inputs = features | {"prompt_length": torch.tensor([1]), "modality": "text"}
+        before = copy.deepcopy(inputs)
+        output = module(dict(inputs))
+        new = {"sentence_embedding", "token_weights"}
+        assert set(output) - new == set(inputs)
+        assert all(output[name] is inputs[name] for name in inputs)
         for name in ("modality", "max_length_q"):
-            assert given.pop(name, None) == before.pop(name, None)
-        torch.testing.assert_close(given, before, rtol=0, atol=0, equal_nan=True)
+            assert inputs.pop(name, None) == before.pop(name, None)
+        torch.testing.assert_close(inputs, before, rtol=0, atol=0, equal_nan=True)
 
 
-def test_masks_may_be_numbers_or_booleans_or_missing(texts):
+def test_a_mask_can_be_boolean_or_numeric_or_missing(texts):
     module = CentralityPooling(8)
     features = padded(texts)
-    want = module(dict(features))["sentence_embedding"]
+    expected = module(dict(features))["sentence_embedding"]
     for dtype in (torch.bool, torch.int32, torch.float32):
         mask = features["attention_mask"].to(dtype)
-        found = module({**features, "attention_mask": mask})["sentence_embedding"]
-        torch.testing.assert_close(found, want)
-    whole = {"token_embeddings": texts[0].unsqueeze(0)}
-    for bare in (whole, {**whole, "attention_mask": None}):
-        found = module(dict(bare))["sentence_embedding"]
-        torch.testing.assert_close(found, want[:1])
+        actual = module({**features, "attention_mask": mask})["sentence_embedding"]
+        torch.testing.assert_close(actual, expected)
+    unmasked = {"token_embeddings": texts[0].unsqueeze(0)}
+    for features in (unmasked, {**unmasked, "attention_mask": None}):
+        actual = module(dict(features))["sentence_embedding"]
+        torch.testing.assert_close(actual, expected[:1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_comes_out_as_it_came_in(module, texts, dtype):
+def test_half_precision_is_preserved(module, texts, dtype):
     features = padded(texts)
-    want = module(dict(features))["sentence_embedding"]
+    expected = module(dict(features))["sentence_embedding"]
     features["token_embeddings"] = features["token_embeddings"].to(dtype)
-    found = module.to(dtype)(features)["sentence_embedding"]
-    assert found.dtype == dtype
-    # Numbers near 10 with 8 bits each, both in the states and in the parameters.
-    torch.testing.assert_close(found.float(), want, rtol=0.05, atol=0.15)
+    actual = module.to(dtype)(features)["sentence_embedding"]
+    assert actual.dtype == dtype
+    # States and parameters are near 10 and have 8 bits each.
+    torch.testing.assert_close(actual.float(), expected, rtol=0.05, atol=0.15)
 
 
-def test_features_that_do_not_fit_are_refused(texts):
+def test_invalid_features_are_refused(texts):
     module = CentralityPooling(8)
     with pytest.raises(ValueError, match=mentions("token_embeddings", "Transformer")):
         module({"input_ids": torch.ones(1, 3)})
     features = padded(texts) | {"attention_mask": torch.ones(3, 9)}
     with pytest.raises(ValueError, match=mentions("mask", (3, 6))):
         module(features)
-    with pytest.raises(ValueError, match=mentions("width", 9, 8)):
+    with pytest.raises(ValueError, match=mentions("embed_dim", 9, 8)):
         CentralityPooling(9)(padded(texts))
 
 
-def test_the_width_is_that_of_all_heads():
+def test_the_embedding_dimension_includes_all_heads():
     assert CentralityPooling(8).get_embedding_dimension() == 8
     assert CentralityPooling(8, num_heads=3).get_embedding_dimension() == 24
-    num_queries = AggregatorPooling(8, "self-attention", num_queries=2)
-    assert num_queries.get_embedding_dimension() == 16
+    module = AggregatorPooling(8, "self-attention", num_queries=2)
+    assert module.get_embedding_dimension() == 16
 
 
-def test_its_options_are_those_of_the_pool():
+def test_the_options_are_those_of_centrality_pool():
     own = inspect.signature(CentralityPooling).parameters
     pool = inspect.signature(CentralityPool).parameters
-    left_out = {"embed_dim", "device", "dtype"}
-    options = {name: p.default for name, p in pool.items() if name not in left_out}
-    found = {name: p.default for name, p in own.items()}
+    excluded = {"embed_dim", "device", "dtype"}
+    options = {name: p.default for name, p in pool.items() if name not in excluded}
+    defaults = {name: p.default for name, p in own.items()}
     required = inspect.Parameter.empty
-    assert found == {"embed_dim": required, "include_prompt": True, **options}
+    assert defaults == {"embed_dim": required, "include_prompt": True, **options}
 
 
-def test_centrality_pooling_is_the_aggregator_of_that_name(texts):
+def test_centrality_pooling_equals_the_centrality_aggregator(texts):
     options = {"hidden_dim": 7, "num_heads": 2, "connectivity": "low_rank", "rank": 5}
     options |= {"norm": "l2", "activation": "relu"}
     ours = CentralityPooling(8, **options)
@@ -234,20 +234,20 @@ def test_centrality_pooling_is_the_aggregator_of_that_name(texts):
         ("centrality", {"connectivity": "mpl"}, ["connectivity", '"mlp"', "'mpl'"]),
     ],
 )
-def test_options_that_make_no_sense_are_refused(name, options, problem):
+def test_invalid_options_are_refused(name, options, problem):
     with pytest.raises(SettingsError, match=mentions(*problem)):
         AggregatorPooling(8, name, **options)
 
 
 @pytest.mark.parametrize("safe", [True, False])
-def test_what_was_saved_pools_the_same(module, texts, tmp_path, safe):
+def test_a_saved_module_pools_the_same_when_loaded(module, texts, tmp_path, safe):
     module.include_prompt = False
     module.save(str(tmp_path), safe_serialization=safe)
     assert {path.name for path in tmp_path.iterdir()} == {
         "config.json",
         "model.safetensors",
     }
-    torch.manual_seed(1)  # so that what is not loaded differs
+    torch.manual_seed(1)  # so that weights that are not loaded differ
     loaded = type(module).load(str(tmp_path), trust_remote_code=True, backend="torch")
     assert loaded.get_config_dict() == module.get_config_dict()
     features = padded(texts) | {"prompt_length": 1}
@@ -259,13 +259,13 @@ def test_what_was_saved_pools_the_same(module, texts, tmp_path, safe):
     )
 
 
-def test_a_folder_that_is_not_whole_or_was_changed_is_refused(tmp_path):
+def test_an_incomplete_or_modified_folder_is_refused(tmp_path):
     AggregatorPooling(8, "centrality").save(str(tmp_path))
     config = json.loads((tmp_path / "config.json").read_text())
 
     def change(**options):
-        changed = config | {"aggregator": config["aggregator"] | options}
-        (tmp_path / "config.json").write_text(json.dumps(changed))
+        modified = config | {"aggregator": config["aggregator"] | options}
+        (tmp_path / "config.json").write_text(json.dumps(modified))
 
     change(norm="l3")
     with pytest.raises(SettingsError, match=mentions("norm", "'sum'", "'l2'")):
@@ -281,10 +281,10 @@ def test_a_folder_that_is_not_whole_or_was_changed_is_refused(tmp_path):
         AggregatorPooling.load(str(tmp_path))
 
 
-def test_without_the_extra_the_error_says_what_to_install():
+def test_an_import_without_the_extra_names_the_extra():
     code = "import sys; sys.modules['sentence_transformers'] = None; " + (
         "import perron.integrations.sentence_transformers"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    told = run.stderr.splitlines()[-1]
-    assert_mentions(told, "sentence_transformers", "pip install 'perron[hf]'")
+    message = run.stderr.splitlines()[-1]
+    assert_mentions(message, "sentence_transformers", "pip install 'perron[hf]'")

@@ -1,7 +1,7 @@
-"""A sequence classifier of `transformers` with centrality pooling.
+"""Sequence classifier for `transformers` with centrality pooling (extra ``hf``).
 
-Needs the extra ``hf``. Importing this module registers the model with the ``Auto``
-classes and ``pipeline("text-classification")``.
+Importing this module registers the model with the ``Auto`` classes and
+``pipeline("text-classification")``.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,20 @@ from perron.pooling import Aggregator
 
 
 class CentralityConfig(PretrainedConfig):
-    """What `CentralityForSequenceClassification` is made of."""
+    """Configuration of `CentralityForSequenceClassification`.
+
+    Args:
+        encoder: Configuration of a model of `transformers`, as a dict with its
+            ``model_type``.
+        aggregator: Name of an aggregator, or a dict with its name and options, as in a
+            recipe: ``{"name": "centrality", "num_heads": 2}``.
+        classifier_dropout: Dropout probability before the classification layer.
+        kwargs: Arguments of `PretrainedConfig`, such as ``num_labels`` and
+            ``id2label``.
+    """
 
     model_type = "perron-centrality"
-    # What a Trainer need not gather when it evaluates.
+    # Outputs that a Trainer does not gather during evaluation.
     keys_to_ignore_at_inference: ClassVar[list[str]] = [
         "weights",
         "edges",
@@ -45,28 +55,18 @@ class CentralityConfig(PretrainedConfig):
         classifier_dropout: float = 0.1,
         **kwargs: Any,
     ) -> None:
-        """Check what a classifier is made of.
-
-        Args:
-            encoder: the configuration of a model of `transformers`, as a dict with
-                its ``model_type``.
-            aggregator: name, or name and settings, as in a recipe:
-                ``{"name": "centrality", "num_heads": 2}``.
-            classifier_dropout: before the last layer.
-            kwargs: what every configuration takes: num_labels, id2label, ….
-        """
         super().__init__(**kwargs)
         self.encoder = None if encoder is None else dict(encoder)
         self.aggregator = read_aggregator(aggregator).model_dump(mode="json")
         self.classifier_dropout = classifier_dropout
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what config.json contains, with its format version."""
+        """Return the content of config.json, including the format version."""
         return stamp("transformers", super().to_dict())
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Read what `to_dict` returned, in this version or an earlier one."""
+        """Build a configuration from a dict of this or an earlier format version."""
         return super().from_dict(migrate("transformers", config_dict), **kwargs)
 
 
@@ -81,12 +81,13 @@ _LOSSES = {
 
 @dataclass
 class CentralityClassifierOutput(SequenceClassifierOutput):
-    """What every sequence classifier gives, and what pooling found.
+    """Output of a sequence classifier, with the weights and edges of the pooling.
 
     Attributes:
-        weights: (B, N), what each token weighs, zero on padding; None for an aggregator
-            without weights.
-        edges: (B, N, N), from j to i, if they were asked for.
+        weights: Weight of each token, (B, N), zero on padding. None if the aggregator
+            has no weights.
+        edges: Edge weights from token j to token i, (B, N, N), if ``output_edges`` was
+            set and the aggregator has a graph.
     """
 
     weights: Tensor | None = None
@@ -94,11 +95,15 @@ class CentralityClassifierOutput(SequenceClassifierOutput):
 
 
 class CentralityForSequenceClassification(PreTrainedModel):
-    """Any encoder, centrality pooling over its tokens, dropout, a linear layer.
+    """Encoder with centrality pooling and a linear classification layer on top.
 
-    Takes what the encoder's tokenizer gives, marks such as ``[CLS]`` included, and
-    works with `Trainer`, `pipeline("text-classification")`, `save_pretrained` and
-    `push_to_hub` as any model of `transformers` does.
+    The encoder can be any model of `transformers` that returns ``last_hidden_state``.
+    All tokens are pooled, including special tokens such as ``[CLS]``. The model works
+    with `Trainer`, ``pipeline("text-classification")``, `save_pretrained` and
+    `push_to_hub`.
+
+    The weights of a new model are random. Use `from_encoder` to start from a pretrained
+    encoder.
     """
 
     config_class = CentralityConfig
@@ -110,12 +115,11 @@ class CentralityForSequenceClassification(PreTrainedModel):
     _supports_attention_backend = True
 
     def __init__(self, config: CentralityConfig) -> None:
-        """Set up random weights; `from_encoder` starts from pretrained ones."""
         super().__init__(config)
         if config.encoder is None:
             raise ValueError(
-                "the configuration has no encoder: "
-                "CentralityForSequenceClassification.from_encoder(NAME) takes one"
+                "config.encoder must be set, got None. Use "
+                "CentralityForSequenceClassification.from_encoder(NAME)."
             )
         encoder = remove_pooler(AutoModel.from_config(model_config(config.encoder)))
         self.encoder = encoder
@@ -133,18 +137,21 @@ class CentralityForSequenceClassification(PreTrainedModel):
         classifier_dropout: float = 0.1,
         **config: Any,
     ) -> "CentralityForSequenceClassification":
-        """Start from a pretrained encoder, with a new aggregator and a new last layer.
+        """Create a model from a pretrained encoder.
+
+        The aggregator and the classification layer are newly initialized.
 
         Args:
-            name: a folder, or a name on the hub.
-            aggregator: see `CentralityConfig`.
-            classifier_dropout: before the last layer.
-            config: num_labels, id2label, label2id, problem_type, ….
+            name: Folder of the encoder, or its name on the Hugging Face Hub.
+            aggregator: Aggregator, as in `CentralityConfig`.
+            classifier_dropout: Dropout probability before the classification layer.
+            config: Arguments of `PretrainedConfig`, such as ``num_labels``,
+                ``id2label``, ``label2id`` and ``problem_type``.
         """
-        pretrained, content = read_encoder(name)
+        pretrained, encoder_config = read_encoder(name)
         model = cls(
             CentralityConfig(
-                encoder=content,
+                encoder=encoder_config,
                 aggregator=aggregator,
                 classifier_dropout=classifier_dropout,
                 **config,
@@ -154,7 +161,7 @@ class CentralityForSequenceClassification(PreTrainedModel):
         return model
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw what is missing as its own class does; the encoder does so itself."""
+        """Initialize new modules; the encoder initializes its own."""
         if isinstance(module, Aggregator) or module is self.classifier:
             module.reset_parameters()
 
@@ -169,55 +176,56 @@ class CentralityForSequenceClassification(PreTrainedModel):
         return_dict: bool | None = None,
         **encoder: Any,
     ) -> CentralityClassifierOutput | tuple[Tensor, ...]:
-        """Classify texts.
+        """Classify a batch of texts.
 
         Args:
-            input_ids: (B, N); or give inputs_embeds.
-            attention_mask: 1 (or True) on tokens, 0 on padding; (B, N). Defaults to no
-                padding.
-            token_type_ids: (B, N), for encoders that have them.
-            inputs_embeds: (B, N, E), instead of input_ids.
-            labels: (B) of classes, for which a loss is returned; (B, C) of floats for
-                several labels a text; numbers for regression.
-            output_edges: return the graph too, if the aggregator has one.
-            return_dict: a tuple if False.
-            encoder: more arguments of the encoder, such as position_ids.
+            input_ids: Token ids, (B, N).
+            attention_mask: 1 or True for tokens, 0 or False for padding, (B, N).
+                Defaults to no padding.
+            token_type_ids: Segment ids, (B, N), for encoders that use them.
+            inputs_embeds: Token embeddings, (B, N, E), instead of ``input_ids``.
+            labels: Labels for computing the loss: class indices, (B), floats, (B, C),
+                for multi-label classification, or targets for regression.
+            output_edges: Whether to return the graph, if the aggregator has one.
+            return_dict: Whether to return a `CentralityClassifierOutput` instead of a
+                tuple. Defaults to True.
+            encoder: Further arguments of the encoder, such as ``position_ids``.
         """
         if token_type_ids is not None:
             encoder["token_type_ids"] = token_type_ids
-        found = self.encoder(
+        outputs = self.encoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
             return_dict=True,
             **encoder,
         )
-        states = found.last_hidden_state
+        states = outputs.last_hidden_state
         pooled = self.aggregator(states, attention_mask, need_edges=output_edges)
         logits = self.classifier(self.dropout(pooled.vector))
         loss: Any = None if labels is None else self._loss(logits, labels)
         output = CentralityClassifierOutput(
             loss=loss,
             logits=logits,
-            hidden_states=found.get("hidden_states"),
-            attentions=found.get("attentions"),
+            hidden_states=outputs.get("hidden_states"),
+            attentions=outputs.get("attentions"),
             weights=pooled.weights,
             edges=pooled.edges,
         )
         return output.to_tuple() if return_dict is False else output
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        kind = self.config.problem_type
-        if kind is None:
+        problem_type = self.config.problem_type
+        if problem_type is None:
             if self.config.num_labels == 1:
-                kind = "regression"
+                problem_type = "regression"
             elif labels.is_floating_point():
-                kind = "multi_label_classification"
+                problem_type = "multi_label_classification"
             else:
-                kind = "single_label_classification"
-        if kind == "regression":
+                problem_type = "single_label_classification"
+        if problem_type == "regression":
             labels = labels.reshape(logits.shape)
-        return _LOSSES[kind](logits, labels)
+        return _LOSSES[problem_type](logits, labels)
 
 
 AutoConfig.register(CentralityConfig.model_type, CentralityConfig)

@@ -1,4 +1,4 @@
-"""Perron's pooling as a module of sentence-transformers (extra ``hf``)."""
+"""Pooling modules for sentence-transformers (extra ``hf``)."""
 
 import inspect
 from collections.abc import Mapping, MutableMapping
@@ -14,7 +14,8 @@ try:
     from perron.models.config import read_aggregator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"{__name__} needs {error.name}: pip install 'perron[hf]'", name=error.name
+        f"{__name__} needs {error.name}. Run: pip install 'perron[hf]'",
+        name=error.name,
     ) from error
 
 from perron.arguments import bool_mask
@@ -29,13 +30,20 @@ _Pooling = TypeVar("_Pooling", bound="AggregatorPooling")
 
 
 class AggregatorPooling(Module):
-    """Pool token embeddings into a sentence embedding by any aggregator.
+    """Pool token embeddings into a sentence embedding with any aggregator.
 
-    Follows a ``Transformer`` in ``SentenceTransformer(modules=[...])``. Reads
-    ``token_embeddings`` with ``attention_mask``, or with ``cu_seq_lens_q`` where the
-    transformer leaves padding out. Writes ``sentence_embedding``, and
-    ``token_weights``, what each token weighs, if the aggregator has weights. No tensor
-    that comes in is changed. A text with no tokens gets a zero vector.
+    Use it after a ``Transformer`` in ``SentenceTransformer(modules=[...])``. It reads
+    ``token_embeddings`` and ``attention_mask``, or ``cu_seq_lens_q`` if the transformer
+    uses flattened inputs without padding. It adds ``sentence_embedding`` to the
+    features, and ``token_weights`` if the aggregator has weights. The input tensors are
+    not modified. The embedding of an empty text is a zero vector.
+
+    Args:
+        embed_dim: Dimension of the token embeddings.
+        aggregator: Name of an aggregator, as in a recipe.
+        include_prompt: Whether to include the prompt tokens in the pooling, as in
+            ``Pooling`` of sentence-transformers.
+        options: Options of the aggregator, as in a recipe.
     """
 
     def __init__(
@@ -45,15 +53,6 @@ class AggregatorPooling(Module):
         include_prompt: bool = True,
         **options: Any,
     ) -> None:
-        """Set up the aggregator.
-
-        Args:
-            embed_dim: Width of the token embeddings.
-            aggregator: Name of an aggregator, as in a recipe.
-            include_prompt: Pool the tokens of a prompt too, as in the library's own
-                ``Pooling``.
-            options: Options of the aggregator, as in a recipe.
-        """
         super().__init__()
         self.embed_dim = embed_dim
         self.include_prompt = include_prompt
@@ -61,33 +60,38 @@ class AggregatorPooling(Module):
         self.pool = build_aggregator(self.settings, embed_dim)
 
     def forward(self, features: MutableMapping[str, Any], **_: Any) -> Any:
-        """Write the embeddings of sentences and the weights of tokens; return all."""
+        """Add the sentence embeddings and the token weights to the features."""
         states = features.get("token_embeddings")
         if states is None:
-            raise ValueError("no token_embeddings: this module follows a Transformer")
+            raise ValueError(
+                "features must contain token_embeddings. Put this module after a "
+                "Transformer."
+            )
         if states.shape[-1] != self.embed_dim:
             raise ValueError(
-                f"{type(self).__name__} was made for token embeddings of width "
-                f"{self.embed_dim}, but they have {states.shape[-1]}: give that as embed_dim"
+                f"token_embeddings must have the dimension {self.embed_dim} of this "
+                f"{type(self).__name__}, got {states.shape[-1]}. Set embed_dim to "
+                f"{states.shape[-1]}."
             )
         prompt = 0 if self.include_prompt else _prompt_length(features)
         if "cu_seq_lens_q" in features:
             pooled = self._pool_flat(states, features["cu_seq_lens_q"], prompt)
         else:
             mask = features.get("attention_mask")
-            words = states.new_ones(states.shape[:2]) if mask is None else mask
-            pooled = self.pool(states, _after_prompt(bool_mask(words), prompt))
+            if mask is None:
+                mask = states.new_ones(states.shape[:2])
+            pooled = self.pool(states, _mask_prompt(bool_mask(mask), prompt))
         features["sentence_embedding"] = pooled.vector
         if pooled.weights is not None:
             features["token_weights"] = pooled.weights
         return features
 
     def _pool_flat(self, states: Tensor, offsets: Tensor, prompt: int) -> PoolingOutput:
-        """Pool (1, M, D), text after text, as flash attention has it."""
-        mask = mask_of(offsets.long().diff())  # (B, N)
-        words = _after_prompt(mask, prompt)
-        kept = words[mask]  # (M)
-        pooled = self.pool(states.squeeze(0)[kept], lengths=words.sum(1))
+        """Pool flattened inputs of shape (1, M, D), as used with flash attention."""
+        tokens = mask_of(offsets.long().diff())  # (B, N)
+        mask = _mask_prompt(tokens, prompt)
+        kept = mask[tokens]  # (M)
+        pooled = self.pool(states.squeeze(0)[kept], lengths=mask.sum(1))
         if pooled.weights is None:
             return pooled
         weights = pooled.weights.new_zeros(len(kept))
@@ -95,11 +99,11 @@ class AggregatorPooling(Module):
         return pooled._replace(weights=weights.unsqueeze(0))
 
     def get_embedding_dimension(self) -> int:
-        """Return the width of a sentence embedding."""
+        """Return the dimension of the sentence embeddings."""
         return self.pool.out_dim
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what config.json contains, with its format version."""
+        """Return the content of config.json, including the format version."""
         config = {
             "embed_dim": self.embed_dim,
             "include_prompt": self.include_prompt,
@@ -110,7 +114,10 @@ class AggregatorPooling(Module):
     def save(
         self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any
     ) -> None:
-        """Write config.json and model.safetensors, and no pickle even if asked."""
+        """Save config.json and model.safetensors.
+
+        The weights are always saved as safetensors; ``safe_serialization`` is ignored.
+        """
         self.save_config(output_path)
         self.save_torch_weights(output_path)
 
@@ -126,24 +133,27 @@ class AggregatorPooling(Module):
         init_defaults: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> _Pooling:
-        """Read what `save` wrote; the arguments are those of the library's modules."""
-        place: dict[str, Any] = {
+        """Load a saved module.
+
+        The arguments are those of ``Module.load`` of sentence-transformers.
+        """
+        location: dict[str, Any] = {
             "subfolder": subfolder,
             "token": token,
             "cache_folder": cache_folder,
             "revision": revision,
             "local_files_only": local_files_only,
         }
-        weights = cls.load_file_path(model_name_or_path, _WEIGHTS, **place)
+        folder = f"{model_name_or_path}/{subfolder}".rstrip("/")
+        weights = cls.load_file_path(model_name_or_path, _WEIGHTS, **location)
         if weights is None:
-            where = f"{model_name_or_path}/{subfolder}".rstrip("/")
-            raise DataError(f"has no {_WEIGHTS}: it was not saved completely", where)
-        config = cls.load_config(model_name_or_path, **place)
-        if not {"embed_dim", "dim"} & config.keys():  # dim: before version 3
+            raise DataError(f"{_WEIGHTS} not found. Save the model again.", folder)
+        config = cls.load_config(model_name_or_path, **location)
+        if not {"embed_dim", "dim"} & config.keys():  # dim in format 1 and 2
             raise DataError(
-                f"is no {cls.__name__}; its own folder inside that of the model is "
-                f"given as subfolder, for example '1_{cls.__name__}'",
-                f"{model_name_or_path}/{subfolder}".rstrip("/"),
+                f"does not contain a {cls.__name__}. Pass the folder of the module "
+                f"inside the model as subfolder, for example '1_{cls.__name__}'.",
+                folder,
             )
         module = cls._from_config(
             **migrate("sentence_transformers", config, model_name_or_path)
@@ -162,20 +172,20 @@ class AggregatorPooling(Module):
 class CentralityPooling(AggregatorPooling):
     """Pool token embeddings by their centrality in a learned graph of the text.
 
-    The mathematics are those of `perron.CentralityPool`. Before training all tokens
-    weigh nearly the same, so that a new module begins near mean pooling.
+    See `perron.CentralityPool` for the method. Before training, all tokens have nearly
+    the same weight, so a new module is close to mean pooling.
+
+    Args:
+        embed_dim: Dimension of the token embeddings. The dimension of the sentence
+            embeddings is ``num_heads * embed_dim``.
+        include_prompt: Whether to include the prompt tokens in the pooling.
+        options: Options of `perron.CentralityPool`, such as ``hidden_dim`` and
+            ``num_heads``.
     """
 
     def __init__(
         self, embed_dim: int, *, include_prompt: bool = True, **options: Any
     ) -> None:
-        """Set up the graph.
-
-        Args:
-            embed_dim: Width of the token embeddings; that of a sentence is heads × embed_dim.
-            include_prompt: Pool the tokens of a prompt too.
-            options: Options of `perron.CentralityPool`, such as hidden and heads.
-        """
         super().__init__(embed_dim, "centrality", include_prompt, **options)
 
     @classmethod
@@ -187,7 +197,7 @@ class CentralityPooling(AggregatorPooling):
 
 
 def _signature() -> inspect.Signature:
-    """Return the signature of `CentralityPooling` with the options spelled out."""
+    """Return the signature of `CentralityPooling` with all options as keywords."""
     *own, _ = inspect.signature(CentralityPooling).parameters.values()
     options = options_of(CentralityPool).values()
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -198,11 +208,11 @@ CentralityPooling.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _prompt_length(features: Mapping[str, Any]) -> int:
-    """Return how many tokens the prompt has; a tensor holds it for each text."""
+    """Return the number of prompt tokens, which may be a tensor with one per text."""
     length = features.get("prompt_length", 0)
     return int(length.flatten()[0]) if isinstance(length, Tensor) else int(length)
 
 
-def _after_prompt(mask: Tensor, prompt: int) -> Tensor:
-    """Return a new mask, False on the first words of each text."""
+def _mask_prompt(mask: Tensor, prompt: int) -> Tensor:
+    """Return a copy of the mask that is False for the prompt tokens."""
     return mask & (mask.cumsum(1) > prompt)
