@@ -8,7 +8,7 @@ import torch
 from torch.autograd import gradcheck
 
 from perron.kernels import Backend, Kernels, pair_scores_torch, use
-from perron.kernels.pair_scores_cpu import cut_pieces, max_work
+from perron.kernels.pair_scores_cpu import make_tiles, max_tile_work
 from perron.pooling.pair_scores import adjoint_op, pair_scores, pair_scores_op
 
 
@@ -71,7 +71,9 @@ def test_the_rows_of_one_long_text_are_shared_out(threads, four_threads):
     torch.set_num_threads(threads)
     tensors, mask = inputs((3, 2, 90, 50))
     mask[1] = True
-    pieces, work, _ = cut_pieces(mask.numpy(), max_work(mask.numpy(), tensors[1]), 100)
+    pieces, work, _ = make_tiles(
+        mask.numpy(), max_tile_work(mask.numpy(), tensors[1]), 100
+    )
     assert work.sum() > 1_500_000 * threads  # as many threads as there are
     assert work.max() <= max(work.sum() / (4 * threads), 10 * 90 * 100)
     assert len(pieces) > 4 * threads

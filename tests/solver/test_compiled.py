@@ -11,7 +11,7 @@ import torch
 from perron_tests.graphs import softmax_edges
 
 from perron import stationary_distribution
-from perron.kernels.compile import CompilationNotice, equal_ranges, parallel_for
+from perron.kernels.compile import CompilationNotice, balanced_ranges, parallel_for
 
 
 def answers() -> torch.Tensor:
@@ -24,7 +24,7 @@ def answers() -> torch.Tensor:
 
 def test_the_ranges_cover_every_text_once_and_share_the_work():
     work = np.concatenate([np.ones(50), np.full(5, 100.0)])
-    ranges = equal_ranges(work, 8)
+    ranges = balanced_ranges(work, 8)
     assert [text for first, last in ranges for text in range(first, last)] == list(
         range(55)
     )

@@ -1,4 +1,4 @@
-"""Kernels on plain tensors, and the switch that selects them: see `use`."""
+"""Kernels on plain tensors, and the choice of their backend with `use`."""
 
 from perron.kernels.dispatch import (
     BACKENDS,

@@ -1,9 +1,10 @@
-"""Compile kernels with numba, and share texts out among threads.
+"""Numba compilation and parallel loops over texts.
 
-Kernels here release the interpreter lock and are serial; the threads are Python's own.
-That keeps three promises which numba's thread layers do not: a fork is safe (no OpenMP
-state to inherit), several Python threads may call at once, and the number of threads is
-torch's, so that a DataLoader worker, where torch has one, does not start more.
+Kernels are serial and release the GIL; the threads are Python threads. This gives three
+guarantees that numba's threading layers do not. Forking is safe, because there is no
+OpenMP state to inherit. Several Python threads can call a kernel concurrently. The
+number of threads is torch's, so a DataLoader worker, where torch uses one thread, does
+not start more.
 """
 
 import inspect
@@ -25,32 +26,32 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-# Below this many multiply-adds a thread costs more to wake than it saves.
-_WORTH_A_THREAD = 1_500_000
+# In multiply-adds. With less work, waking a thread costs more than it saves.
+_MIN_WORK_PER_THREAD = 1_500_000
 
 _log = logging.getLogger("perron")
 
-# A thread that gets on well takes more ranges than one that must wait for its processor
-# (after each parallel operation, those of torch spin for a while).
+# Dynamic scheduling: a fast thread processes more ranges than one that has to wait for
+# its core (after each parallel operation, the threads of torch spin for a while).
 _RANGES_PER_THREAD = 16
 
 
 def jit(function: Kernel) -> Kernel:
-    """Compile at first call, keep the machine code on disk where that is possible."""
+    """Compile at the first call, and cache the machine code on disk if possible."""
     return _compile(function, {"contract"})
 
 
-def jit_sums(function: Kernel) -> Kernel:
-    """Compile likewise, and let a sum along a loop be taken in any order.
+def jit_reassoc(function: Kernel) -> Kernel:
+    """Compile like `jit`, but allow floating-point reassociation.
 
-    That is what turns such a loop into vector instructions. NaN and infinity keep their
-    meaning, but a product of several factors may be regrouped as well.
+    This lets LLVM vectorize sums over a loop. NaN and infinity are preserved, but
+    products of several factors may be regrouped as well.
     """
     return _compile(function, {"contract", "reassoc", "nsz"})
 
 
 def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
-    function = inspect.unwrap(function)  # a test run wraps it in a checker of shapes
+    function = inspect.unwrap(function)  # tests wrap it in a shape checker
     options: dict[str, Any] = {
         "nogil": True,
         "fastmath": fastmath,
@@ -58,66 +59,67 @@ def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
     }
     try:
         return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no directory that it may write to
+    except RuntimeError:  # numba found no writable cache directory
         return numba.njit(**options)(function)
 
 
 @jit
-def used_words(mask: Array, text: int, used: Array) -> int:
-    """Write the places of a text's words to ``used``; return how many there are.
+def valid_positions(mask: Array, text: int, positions: Array) -> int:
+    """Write the positions of a text's valid words; return their number.
 
-    A mask without rows stands for one that is True throughout.
+    A mask with no rows is True everywhere.
     """
     if mask.shape[0] == 0:
-        used[:] = np.arange(len(used))
-        return len(used)
+        positions[:] = np.arange(len(positions))
+        return len(positions)
     n = 0
-    for i in range(len(used)):
+    for i in range(len(positions)):
         if mask[text, i]:
-            used[n] = i
+            positions[n] = i
             n += 1
     return n
 
 
-class _Pool:
-    """Threads that are started when first needed, and anew after a fork."""
+class _ThreadPool:
+    """Thread pool that starts when first needed, and again after a fork."""
 
     def __init__(self) -> None:
         self.executor: ThreadPoolExecutor | None = None
         self.size = 0
 
-    def of(self, size: int) -> ThreadPoolExecutor:
+    def get_executor(self, size: int) -> ThreadPoolExecutor:
+        """Return an executor with at least ``size`` threads."""
         if self.executor is None or self.size < size:
             self.executor = ThreadPoolExecutor(size, thread_name_prefix="perron")
             self.size = size
         return self.executor
 
-    def forget(self) -> None:
+    def reset(self) -> None:
+        """Drop the executor, whose threads do not exist in a forked child."""
         self.executor, self.size = None, 0
 
 
-_pool = _Pool()
-os.register_at_fork(after_in_child=_pool.forget)
+_pool = _ThreadPool()
+os.register_at_fork(after_in_child=_pool.reset)
 
-
-_called: set[Callable[..., None]] = set()
+_compiled: set[Callable[..., None]] = set()
 
 
 class CompilationNotice:
-    """Logs a message, once, when compilation takes long.
+    """Log a message, once, if compilation is slow.
 
     Args:
-        after: Seconds until the message.
+        after: Delay of the message in seconds.
     """
 
     def __init__(self, after: float = 3.0) -> None:
         self.after = after
-        self.given = False
+        self.shown = False
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Log the message if what is inside takes longer than ``after`` seconds."""
-        timer = Timer(self.after, self._give)
+        """Log the message if the block takes longer than ``after`` seconds."""
+        timer = Timer(self.after, self._show)
         timer.daemon = True
         timer.start()
         try:
@@ -125,12 +127,12 @@ class CompilationNotice:
         finally:
             timer.cancel()
 
-    def _give(self) -> None:
-        if not self.given:
-            self.given = True
+    def _show(self) -> None:
+        if not self.shown:
+            self.shown = True
             _log.warning(
-                "compiling kernels for this processor; this takes a minute, once. "
-                "Set PERRON_KERNELS=torch to run without compiling."
+                "Compiling kernels for this CPU. This takes about a minute and is done "
+                "only once. Set PERRON_KERNELS=torch to run without compiled kernels."
             )
 
 
@@ -143,28 +145,29 @@ def parallel_for(
     *arguments: Any,
     notice: CompilationNotice = _notice,
 ) -> None:
-    """Call ``kernel(first, last, *arguments)`` for ranges that cover all texts.
+    """Call ``kernel(first, last, *arguments)`` in parallel on ranges of all texts.
 
     Args:
-        kernel: a compiled function that handles the texts ``first`` to ``last - 1``.
-        work: an estimate of each text's multiply-adds; ranges get about equal sums.
-        arguments: passed on.
-        notice: Message for a first call that takes long.
+        kernel: Compiled function that processes the texts ``first`` to ``last - 1``.
+        work: Estimated number of multiply-adds per text, used to balance the ranges.
+        arguments: Other arguments of the kernel.
+        notice: Message to show if the first call is slow.
     """
-    if kernel not in _called:
+    if kernel not in _compiled:
         with notice.watch():
-            kernel(0, 0, *arguments)  # compiles, or loads what was compiled before
-        _called.add(kernel)
+            kernel(0, 0, *arguments)  # compiles, or loads from the cache
+        _compiled.add(kernel)
     threads = torch.get_num_threads()
     total = float(work.sum()) if threads > 1 else 0.0
-    threads = min(threads, int(total / _WORTH_A_THREAD))
+    threads = min(threads, int(total / _MIN_WORK_PER_THREAD))
     if threads <= 1:
         kernel(0, len(work), *arguments)
         return
-    most = int(2 * total / _WORTH_A_THREAD)
-    ranges = deque(equal_ranges(work, min(threads * _RANGES_PER_THREAD, most)))
+    max_ranges = int(2 * total / _MIN_WORK_PER_THREAD)
+    count = min(threads * _RANGES_PER_THREAD, max_ranges)
+    ranges = deque(balanced_ranges(work, count))
 
-    def take_ranges() -> None:
+    def process_ranges() -> None:
         while True:
             try:
                 first, last = ranges.popleft()  # atomic
@@ -172,17 +175,17 @@ def parallel_for(
                 return
             kernel(first, last, *arguments)
 
-    pool = _pool.of(threads - 1)
-    others = [pool.submit(take_ranges) for _ in range(threads - 1)]
-    take_ranges()
-    for other in others:
-        if not other.cancel():  # one that has not begun has nothing left to do
-            other.result()
+    executor = _pool.get_executor(threads - 1)
+    futures = [executor.submit(process_ranges) for _ in range(threads - 1)]
+    process_ranges()
+    for future in futures:
+        if not future.cancel():  # no ranges are left for one that has not started
+            future.result()
 
 
-def equal_ranges(work: Array, count: int) -> Sequence[tuple[int, int]]:
-    """Return up to ``count`` ranges of texts with about equal sums of work."""
-    done = np.cumsum(work, dtype=np.float64)
-    cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count) + 1
-    edges = [0, *sorted({int(cut) for cut in cuts if cut < len(work)}), len(work)]
-    return list(pairwise(edges))
+def balanced_ranges(work: Array, count: int) -> Sequence[tuple[int, int]]:
+    """Split the texts into up to ``count`` ranges with about the same work."""
+    cumulative = np.cumsum(work, dtype=np.float64)
+    cuts = np.searchsorted(cumulative, cumulative[-1] * np.arange(1, count) / count) + 1
+    bounds = [0, *sorted({int(cut) for cut in cuts if cut < len(work)}), len(work)]
+    return list(pairwise(bounds))

@@ -1,15 +1,15 @@
-"""The choice of kernels: which implementation of an operation runs.
+"""Kernel dispatch: the choice of a backend for each operation.
 
 An *operation* is a pair of functions, forward and backward, on plain tensors without
-autograd. A *backend* implements some operations on some devices:
+autograd. A *backend* implements some of the operations on some devices:
 
-    numba   compiled for the CPU at the first call, and kept on disk
-    torch   plain torch operations, on every device
+    numba   compiled for the CPU at the first call, cached on disk
+    torch   plain torch operations, for every device
 
-`select` is the only place that decides between them. The choice is, in this order, the
-innermost `use`, the environment variable ``PERRON_KERNELS``, and "auto", the first
-backend of `BACKENDS` that has the operation for the tensor's device. The modules of a
-backend are imported when it is first selected, so that "torch" never imports numba.
+All dispatch goes through `select`. In order of precedence, the choice is the innermost
+`use` block, the environment variable ``PERRON_KERNELS``, or "auto", which is the first
+backend in `BACKENDS` that supports the operation on the tensor's device. The modules of
+a backend are imported when it is first selected, so "torch" never imports numba.
 """
 
 import os
@@ -28,26 +28,26 @@ from perron.errors import SettingsError
 
 VARIABLE = "PERRON_KERNELS"
 
-# What each operation computes is in the plain torch module of the same family.
+# The torch modules are the reference implementations.
 OPERATIONS = (
     "stationary",  # gth_torch
     "pair_scores",  # pair_scores_torch
     "column_softmax",  # reductions_torch
     "segment_sum",  # reductions_torch
-    "segment_argmax",  # reductions_torch; it has no backward
+    "segment_argmax",  # reductions_torch; not differentiable
 )
 
 
 def _no_backward(*_: Any) -> None:
-    raise RuntimeError("this operation has no backward")
+    raise RuntimeError("This operation has no backward.")
 
 
 class Kernels(NamedTuple):
-    """One operation in one backend."""
+    """Forward and backward function of an operation."""
 
     forward: Callable[..., Any]
     backward: Callable[..., Any] = _no_backward
-    backend: str = ""  # the backend's name; `Backend` fills it in
+    backend: str = ""  # set by `Backend`
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +56,9 @@ class Backend:
 
     Args:
         name: Name of the backend.
-        load: Function that imports and returns the kernels by operation. Called once,
-            at first use. Operations that are missing are left to other backends.
-        devices: Device types such as ``"cpu"``. Defaults to every device.
+        load: Function that imports the kernels and returns them by operation. Called
+            once, at first use. Missing operations fall back to other backends.
+        devices: Supported device types, such as ``"cpu"``. Defaults to all devices.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Backend:
 
     @cached_property
     def kernels(self) -> dict[str, Kernels]:
-        """The kernels by operation."""
+        """Kernels by operation."""
         loaded = self.load()
         if unknown := set(loaded) - set(OPERATIONS):
             raise ValueError(
-                f"operations of a backend must be among {', '.join(OPERATIONS)}, "
+                f"Operations of a backend must be among {', '.join(OPERATIONS)}, "
                 f"got {', '.join(sorted(unknown))}."
             )
         return {
@@ -80,7 +80,7 @@ class Backend:
         }
 
     def supports(self, device: str) -> bool:
-        """Return whether there are kernels for a type of device."""
+        """Return whether the backend supports a device type."""
         return self.devices is None or device in self.devices
 
 
@@ -99,7 +99,7 @@ def _load_torch() -> dict[str, Kernels]:
 
 
 def _kernels(gth: Any, pair_scores: Any, reductions: Any) -> dict[str, Kernels]:
-    """Return all operations from the three modules of a backend."""
+    """Collect the operations in the three modules of a backend."""
     return {
         "stationary": Kernels(gth.forward, gth.backward),
         "pair_scores": Kernels(pair_scores.forward, pair_scores.backward),
@@ -111,7 +111,7 @@ def _kernels(gth: Any, pair_scores: Any, reductions: Any) -> dict[str, Kernels]:
     }
 
 
-# In the order in which "auto" tries them. The last one has everything.
+# In the order in which "auto" tries them. The last one supports every operation.
 BACKENDS = {
     "numba": Backend("numba", _load_numba, devices=("cpu",)),
     "torch": Backend("torch", _load_torch),
@@ -124,22 +124,22 @@ _used: ContextVar[str | Backend | None] = ContextVar("perron.kernels", default=N
 def use(backend: str | Backend) -> Iterator[None]:
     """Select the kernels of the calls inside a ``with`` block.
 
-    ``"numba"`` and ``"torch"`` select that backend for the devices that it supports;
-    other devices use torch. ``"auto"`` selects the fastest backend that works.
+    ``"numba"`` and ``"torch"`` select that backend on the devices it supports; other
+    devices use torch. ``"auto"`` selects the fastest backend that works.
 
-    Blocks can be nested; the innermost one counts. A block applies to the current
-    thread (or asyncio task) and to eager calls. A backward pass uses the kernels of its
-    forward pass, whenever it runs. Compiled and exported graphs follow
-    ``PERRON_KERNELS`` alone, because their forward and backward are called apart.
+    Blocks can be nested; the innermost one applies. A block affects eager calls in the
+    current thread (or asyncio task). A backward pass uses the kernels of its forward
+    pass, no matter when it runs. Compiled and exported graphs depend only on
+    ``PERRON_KERNELS``, because their forward and backward are called separately.
 
     Args:
         backend: ``"auto"``, ``"numba"``, ``"torch"``, or a `Backend`, which is used for
-            the operations it has.
+            the operations it implements.
 
     Example:
         >>> import perron, torch
         >>> with perron.kernels.use("torch"):
-        ...     weights = perron.stationary(torch.ones(3, 3))
+        ...     weights = perron.stationary_distribution(torch.ones(3, 3))
     """
     if not isinstance(backend, Backend):
         _check(backend, "backend")
@@ -151,9 +151,9 @@ def use(backend: str | Backend) -> Iterator[None]:
 
 
 def select(operation: str, tensor: Tensor) -> Kernels:
-    """Return the kernels that an eager call on this tensor uses."""
+    """Return the kernels for an eager call on a tensor."""
     used = _used.get()
-    # device.type makes a string each time, which takes longer than all the rest.
+    # device.type creates a string each time, which is slower than everything else here.
     device = "cpu" if tensor.is_cpu else tensor.device.type
     if isinstance(used, Backend):
         if used.supports(device) and operation in used.kernels:
@@ -163,25 +163,27 @@ def select(operation: str, tensor: Tensor) -> Kernels:
 
 
 def select_for_graph(operation: str, tensor: Tensor) -> Kernels:
-    """Return the kernels that an operator in a traced graph uses; see `use`."""
+    """Return the kernels for an operator in a traced graph; see `use`."""
     return _select(operation, tensor.device.type, None)
 
 
 def selected(tensor: Tensor) -> dict[str, str]:
-    """Return the name of the backend of each operation for a tensor.
+    """Return the name of the backend selected for each operation on a tensor.
 
-    Only the tensor's type and device matter. This imports the backend, and so tells
-    whether numba works, but compiles none of the kernels.
+    Only the tensor's type and device matter. The backend is imported, which shows
+    whether numba works, but no kernels are compiled.
     """
-    choose = select if is_eager(tensor) else select_for_graph
-    return {operation: choose(operation, tensor).backend for operation in OPERATIONS}
+    select_kernels = select if is_eager(tensor) else select_for_graph
+    return {
+        operation: select_kernels(operation, tensor).backend for operation in OPERATIONS
+    }
 
 
 def is_eager(*tensors: Tensor) -> bool:
-    """Return whether this is an eager call on plain tensors, not a traced graph."""
+    """Return whether the call is eager and the tensors are plain torch tensors."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return False
-    for tensor in tensors:  # noqa: SIM110  a generator would take longer than the rest
+    for tensor in tensors:  # noqa: SIM110  a generator is slower
         if type(tensor) not in (Tensor, torch.nn.Parameter):
             return False
     return True
@@ -189,19 +191,19 @@ def is_eager(*tensors: Tensor) -> bool:
 
 @cache
 def _select(operation: str, device: str, choice: str | None) -> Kernels:
-    choice = choice or _choice_of_process()
+    choice = choice or _default_choice()
     for name in BACKENDS if choice == "auto" else (choice, "torch"):
         backend = BACKENDS[name]
         if not backend.supports(device) or (choice == "auto" and not _works(name)):
             continue
         if operation in backend.kernels:
             return backend.kernels[operation]
-    raise AssertionError(f"no backend has kernels for {operation}")
+    raise AssertionError(f"No backend implements {operation}.")
 
 
 @cache
-def _choice_of_process() -> str:
-    """Return the value of the environment variable, read at the first call."""
+def _default_choice() -> str:
+    """Return the value of the environment variable, which is read once."""
     choice = os.environ.get(VARIABLE) or "auto"
     _check(choice, VARIABLE)
     return choice
@@ -222,8 +224,8 @@ def _works(name: str) -> bool:
     except Exception as error:  # a broken installation can raise anything
         warnings.warn(
             f"The {name} kernels cannot be used ({type(error).__name__}: {error}). "
-            "Plain torch is used instead, which is slower. "
-            f"Set {VARIABLE}=torch to make this choice without a warning.",
+            "Falling back to plain torch, which is slower. "
+            f"Set {VARIABLE}=torch to silence this warning.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -1,17 +1,18 @@
-"""Grassmann-Taksar-Heyman elimination on the CPU: which kernel, with which numbers.
+"""Grassmann-Taksar-Heyman (GTH) elimination on the CPU: planning and kernel calls.
 
-The letters are those of `docs/mathematics.md`. Both kernels first pack the n words in
-use together, so that padding and holes cost nothing, and scale the rates by a power of
-two, so that products of small numbers stay clear of the slow, inexact end of the number
-range. Both leave the same factors of K = diag(1ᵀA) - A behind for the gradient:
+The notation is that of `docs/mathematics.md`. Both kernels first pack the n valid
+words, so padding and holes in the mask cost nothing. They scale the rates by a power of
+two, which keeps products of small rates out of the slow and inexact subnormal range.
+Both store the same factors of K = diag(1ᵀA) - A for the backward pass, each in its own
+layout:
 
-    W[i, k], i < k    P_ik, the rng that a walker leaving k for {0..k-1} goes to i
-    W[k, j], j < k    the rate j -> k when only {0..k} are left
-    W[k, k], k > 0    s_k, the rate at which a walker leaves k for {0..k-1}
-    W[0, 0]           the exponent of the scale
+    W[i, k], i < k    P_ik, the probability that a jump from k to {0..k-1} goes to i
+    W[k, j], j < k    rate j -> k of the chain censored to {0..k}
+    W[k, k], k > 0    s_k, the rate of leaving k for {0..k-1}
+    W[0, 0]           exponent of the scale
 
-in the layout each of them likes; a rate that is negative, infinite or undefined makes
-the exponent and the weights of its text NaN.
+If a rate is negative, infinite or NaN, the exponent and the weights of its text are
+NaN.
 """
 
 from functools import cache, lru_cache
@@ -24,20 +25,20 @@ from torch import Tensor
 from perron.kernels.compile import Array, jit, parallel_for
 from perron.kernels.gth_long import adjoint_long, solve_long
 from perron.kernels.gth_short import adjoint_short, solve_short
-from perron.kernels.gth_torch import FLOOR, HIGHEST, TOP
+from perron.kernels.gth_torch import MAX_LEVEL, MIN_RATE, SCALE_EXPONENT
 from perron.kernels.simd import LANES
 
-SHORT_LIMIT = 64  # words up to which texts are solved eight at a time
+SHORT_LIMIT = 64  # longest text, in words, that is solved in a group of eight
 
-_EVERY_WORD = np.empty((0, 0), np.bool_)
+_NO_MASK = np.empty((0, 0), np.bool_)
 
 
 class Plan(NamedTuple):
-    """Who is solved with whom: short texts in groups of eight, all others alone."""
+    """Batching plan: short texts in groups of eight, long texts one by one."""
 
-    order: Array  # the texts by length: groups first; factors are kept in this order
-    groups: Array  # multiply-adds of each group
-    others: Array  # and of each text that is in none
+    order: Array  # texts sorted by length, groups first; also the order of the factors
+    group_work: Array  # multiply-adds per group
+    single_work: Array  # multiply-adds per text outside the groups
 
 
 def forward(
@@ -47,26 +48,26 @@ def forward(
     *,
     short_limit: int = SHORT_LIMIT,
 ) -> tuple[Tensor, Tensor, Plan]:
-    """Return the weights (B, N), the factors (B, N, N), or none of these, the plan.
+    """Return the weights (B, N), the factors (B, N, N) or (0, N, N), and the plan.
 
     Args:
         edges: (B, N, N) rates.
-        mask: (B, N), True on words in use. Defaults to every word.
+        mask: (B, N), True on valid words. Defaults to all words.
         keep_factors: Whether to return the factors that `backward` needs.
-        short_limit: Words up to which texts are solved eight at a time.
+        short_limit: Longest text, in words, that is solved in a group of eight.
     """
     texts, words, _ = edges.shape
     weights = edges.new_empty(texts, words)
     factors = edges.new_empty(texts if keep_factors else 0, words, words)
-    used = _array(mask)
-    plan = _plan(texts, words, used, short_limit)
-    arguments: list[Any] = [_array(edges), used, weights.numpy(), factors.numpy()]
-    arguments += _floor(edges.dtype)
-    if len(plan.groups):
-        parallel_for(solve_short, plan.groups, plan.order, *arguments)
-    if len(plan.others):
-        alone = texts - len(plan.others)
-        parallel_for(solve_long, plan.others, plan.order, alone, *arguments)
+    mask_array = _array(mask)
+    plan = _plan(texts, words, mask_array, short_limit)
+    arguments: list[Any] = [_array(edges), mask_array]
+    arguments += [weights.numpy(), factors.numpy(), *_scale_limits(edges.dtype)]
+    if len(plan.group_work):
+        parallel_for(solve_short, plan.group_work, plan.order, *arguments)
+    if len(plan.single_work):
+        grouped = texts - len(plan.single_work)
+        parallel_for(solve_long, plan.single_work, plan.order, grouped, *arguments)
     return weights, factors, plan
 
 
@@ -80,54 +81,60 @@ def backward(
 ) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N), the factors and their plan.
 
-    Without a plan, ``short_limit`` must be that of the forward pass.
+    Without a plan, ``short_limit`` must be the one used in the forward pass.
     """
     texts, words = grad.shape
     grad_edges = factors.new_empty(texts, words, words)
-    used = _array(mask)
-    plan = plan or _plan(texts, words, used, short_limit)
-    arguments: list[Any] = [_array(grad), _array(factors), used, grad_edges.numpy()]
-    arguments += _limits(factors.dtype)
-    if len(plan.groups):
-        parallel_for(adjoint_short, plan.groups, plan.order, *arguments)
-    if len(plan.others):
-        alone = texts - len(plan.others)
-        parallel_for(adjoint_long, plan.others / 4, plan.order, alone, *arguments)
+    mask_array = _array(mask)
+    plan = plan or _plan(texts, words, mask_array, short_limit)
+    arguments: list[Any] = [_array(grad), _array(factors), mask_array]
+    arguments += [grad_edges.numpy(), *_grad_limits(factors.dtype)]
+    if len(plan.group_work):
+        parallel_for(adjoint_short, plan.group_work, plan.order, *arguments)
+    if len(plan.single_work):
+        grouped = texts - len(plan.single_work)
+        work = plan.single_work / 4
+        parallel_for(adjoint_long, work, plan.order, grouped, *arguments)
     return grad_edges
 
 
 def _array(tensor: Tensor | None) -> Array:
-    """Return what kernels read; a mask that is None becomes one without rows."""
-    return _EVERY_WORD if tensor is None else tensor.contiguous().numpy()
+    """Convert a tensor to a contiguous array; None becomes a mask with no rows."""
+    return _NO_MASK if tensor is None else tensor.contiguous().numpy()
 
 
 def _plan(texts: int, words: int, mask: Array, short_limit: int) -> Plan:
     if len(mask) == 0:
-        return _even_plan(texts, words, short_limit)
+        return _full_plan(texts, words, short_limit)
     return Plan(*_sort(mask, short_limit))
 
 
 @lru_cache(maxsize=64)
-def _even_plan(texts: int, words: int, longest_short: int) -> Plan:
-    return Plan(*_sort(np.ones((texts, words), np.bool_), longest_short))
+def _full_plan(texts: int, words: int, short_limit: int) -> Plan:
+    """Return the plan for a batch without padding."""
+    return Plan(*_sort(np.ones((texts, words), np.bool_), short_limit))
 
 
 @cache
-def _floor(dtype: torch.dtype) -> tuple[int, Any]:
-    """Return the scale of the factors, and the least rate."""
-    number = np.float32 if dtype == torch.float32 else np.float64
-    return TOP[dtype], number(FLOOR[dtype])
+def _scale_limits(dtype: torch.dtype) -> tuple[int, Any]:
+    """Return the exponent of the scale and the smallest rate."""
+    scalar = np.float32 if dtype == torch.float32 else np.float64
+    return SCALE_EXPONENT[dtype], scalar(MIN_RATE[dtype])
 
 
 @cache
-def _limits(dtype: torch.dtype) -> tuple[int, float, float]:
-    """Return the scale of the factors, the highest level, and the largest slope."""
-    return TOP[dtype], HIGHEST * 2.0 ** -TOP[dtype], torch.finfo(dtype).max
+def _grad_limits(dtype: torch.dtype) -> tuple[int, float, float]:
+    """Return the exponent of the scale, the highest level and the largest gradient."""
+    exponent = SCALE_EXPONENT[dtype]
+    return exponent, MAX_LEVEL * 2.0**-exponent, torch.finfo(dtype).max
 
 
 @jit
-def _sort(mask: Array, longest_short: int) -> tuple[Array, Array, Array]:
-    """Sort the texts by length, and as many short ones as fill groups into groups."""
+def _sort(mask: Array, short_limit: int) -> tuple[Array, Array, Array]:
+    """Sort the texts by length, and form as many full groups of short ones as possible.
+
+    Returns the order, the work per group, and the work per remaining text.
+    """
     texts, words = mask.shape
     counts = np.zeros(texts, np.int64)
     for text in range(texts):
@@ -142,7 +149,7 @@ def _sort(mask: Array, longest_short: int) -> tuple[Array, Array, Array]:
     for text in range(texts):
         order[starts[counts[text]]] = text
         starts[counts[text]] += 1
-        short += counts[text] <= longest_short
+        short += counts[text] <= short_limit
     groups = short // LANES
     work = counts[order].astype(np.float64) ** 3 / 3
     return (

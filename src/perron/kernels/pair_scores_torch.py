@@ -2,8 +2,8 @@
 
     s_ij = Σ_k w_k act(a_ik + b_jk)
 
-The hidden layers of all pairs together would not fit into memory for long texts, so
-that some target words at a time are scored against all sources.
+For long texts, the hidden layers of all pairs would not fit into memory. Therefore,
+blocks of target words are scored against all source words.
 """
 
 import torch
@@ -17,21 +17,21 @@ MAX_BYTES = 64_000_000
 def forward(
     x: Tensor, w: Tensor, mask: Tensor, activation: str, *, max_bytes: int = MAX_BYTES
 ) -> Tensor:
-    """Return the scores (B, H, N, N), some target words at a time against all sources.
+    """Return the scores (B, H, N, N), computed in blocks of target words.
 
     Args:
         x: (R, 2, H, K), see `perron.pooling.pair_scores`.
-        w: (H, K), the output layer of each head.
-        mask: (B, N), True on words in use.
+        w: (H, K), weights of the output layer of each head.
+        mask: (B, N), True on valid words.
         activation: Key of `ACTIVATIONS`.
-        max_bytes: Size of the hidden layers held at a time. Defaults to 64 MB.
+        max_bytes: Memory limit for the hidden layers of a block. Defaults to 64 MB.
     """
     a, b = _padded(x, mask)
     b = b.unsqueeze(-3)
     column = w[:, None, :, None]
     blocks = [
-        (ACTIVATIONS[activation](part.unsqueeze(-2) + b) @ column).squeeze(-1)
-        for part in a.split(_rows(a, max_bytes), dim=-2)
+        (ACTIVATIONS[activation](block.unsqueeze(-2) + b) @ column).squeeze(-1)
+        for block in a.split(_block_size(a, max_bytes), dim=-2)
     ]
     scores = torch.cat(blocks, -2).masked_fill(~_pairs(mask), 0)
     lowest = torch.finfo(scores.dtype).min
@@ -47,26 +47,31 @@ def backward(
     *,
     max_bytes: int = MAX_BYTES,
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients to x and w; the hidden units are computed again."""
+    """Return the gradients of x and w; the hidden units are recomputed."""
     a, b = _padded(x, mask)
     grad = grad.masked_fill(~_pairs(mask), 0).unsqueeze(-1)  # (B, H, N, N, 1)
     grad_a, grad_b, grad_w = [], b.new_zeros(b.shape), torch.zeros_like(w)
-    step = _rows(a, max_bytes)
-    for part, slope in zip(a.split(step, -2), grad.split(step, -3), strict=True):
-        total = part.unsqueeze(-2) + b.unsqueeze(-3)
+    size = _block_size(a, max_bytes)
+    blocks = zip(a.split(size, -2), grad.split(size, -3), strict=True)
+    for block, grad_block in blocks:
+        total = block.unsqueeze(-2) + b.unsqueeze(-3)
         hidden = ACTIVATIONS[activation](total)
-        grad_w += (slope * hidden).sum((0, 2, 3))
-        steep = 1 - hidden.square() if activation == "tanh" else (total > 0).to(a.dtype)
-        steep = steep * slope * w[:, None, None, :]
-        grad_a.append(steep.sum(-2))
-        grad_b += steep.sum(-3)
-    both = torch.stack([torch.cat(grad_a, -2), grad_b]).permute(1, 3, 0, 2, 4)
-    rows = both.flatten(0, 1)  # of padding too
-    whole = len(x) == mask.numel()
-    return rows.contiguous() if whole else rows[mask.flatten()], grad_w
+        grad_w += (grad_block * hidden).sum((0, 2, 3))
+        if activation == "tanh":
+            derivative = 1 - hidden.square()
+        else:
+            derivative = (total > 0).to(a.dtype)
+        grad_total = derivative * grad_block * w[:, None, None, :]
+        grad_a.append(grad_total.sum(-2))
+        grad_b += grad_total.sum(-3)
+    grad_x = torch.stack([torch.cat(grad_a, -2), grad_b]).permute(1, 3, 0, 2, 4)
+    grad_x = grad_x.flatten(0, 1)
+    has_padding_rows = len(x) == mask.numel()
+    return grad_x.contiguous() if has_padding_rows else grad_x[mask.flatten()], grad_w
 
 
-def _rows(a: Tensor, max_bytes: int) -> int:
+def _block_size(a: Tensor, max_bytes: int) -> int:
+    """Return the number of target words per block."""
     batch, heads, words, hidden = a.shape
     row = max(1, batch * heads * words * hidden * a.element_size())
     return max(1, max_bytes // row)
@@ -84,4 +89,5 @@ def _padded(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pairs(mask: Tensor) -> Tensor:
+    """Return a mask (B, 1, N, N) of the pairs of valid words."""
     return (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)

@@ -1,7 +1,7 @@
-"""Column softmax and per-text reductions, in plain torch, for any device.
+"""Column softmax and per-text reductions in plain torch operations, for any device.
 
-The words of all texts are the rows of one tensor, text after text; ``counts`` says how
-many rows each text has.
+The words of all texts are concatenated along the first axis; ``counts`` holds the number
+of words of each text.
 """
 
 import torch
@@ -20,39 +20,39 @@ def segment_sum_backward(
 ) -> tuple[Tensor, Tensor]:
     """Return ∂ℓ/∂α_ih = x_iᵀ g_th and ∂ℓ/∂x_i = Σ_h α_ih g_th from g = ∂ℓ/∂v.
 
-    These operations are differentiable themselves.
+    The result is differentiable.
     """
-    own = grad[segment_ids(counts, len(states))]  # (M, H, D)
-    to_weights = (own @ states.unsqueeze(-1)).squeeze(-1)
-    return to_weights, (weights.unsqueeze(-2) @ own).squeeze(-2)
+    grad_rows = grad[segment_ids(counts, len(states))]  # (M, H, D)
+    grad_weights = (grad_rows @ states.unsqueeze(-1)).squeeze(-1)
+    return grad_weights, (weights.unsqueeze(-2) @ grad_rows).squeeze(-2)
 
 
 def segment_argmax(x: Tensor, counts: Tensor) -> Tensor:
-    """Return the row (B, D) that has the largest x of each text and coordinate.
+    """Return the row (B, D) with the largest x in each text and coordinate.
 
-    NaN counts as the largest. Zero for a text without words.
+    NaN counts as the largest. The result is zero for a text with no words.
     """
     texts = segment_ids(counts, len(x))
     index = texts.unsqueeze(1).expand_as(x)
     top = x.new_full((len(counts), x.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, index, x, "amax")
     rows = torch.arange(len(x), device=x.device).unsqueeze(1).expand_as(x)
-    here = (x == top[texts]) | x.isnan()
-    last = rows.masked_fill(~here, 0)
-    return last.new_zeros(top.shape).scatter_reduce(0, index, last, "amax")
+    is_max = (x == top[texts]) | x.isnan()
+    rows = rows.masked_fill(~is_max, 0)
+    return rows.new_zeros(top.shape).scatter_reduce(0, index, rows, "amax")
 
 
 def segment_ids(counts: Tensor, rows: int) -> Tensor:
-    """Return the text of each row."""
-    every = torch.arange(len(counts), device=counts.device)
-    return every.repeat_interleave(counts, output_size=rows)
+    """Return the index of the text that each row belongs to."""
+    texts = torch.arange(len(counts), device=counts.device)
+    return texts.repeat_interleave(counts, output_size=rows)
 
 
 def column_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return softmax_i s_ij; scores of i not in use are the lowest of their dtype."""
+    """Return softmax_i s_ij; scores of padding i must be the minimum of their dtype."""
     return scores.softmax(-2)
 
 
 def column_softmax_backward(grad: Tensor, edges: Tensor) -> Tensor:
-    """Return A_ij (g_ij - Σ_i A_ij g_ij), in one pass."""
+    """Return A_ij (g_ij - Σ_i A_ij g_ij) with a fused operation."""
     return torch._softmax_backward_data(grad, edges, -2, edges.dtype)

@@ -1,12 +1,12 @@
-"""Vectors of eight numbers for kernels: eight texts side by side, one in each lane.
+"""SIMD vectors of eight lanes for numba kernels.
 
-numba turns a loop into vector instructions only if it is long, and proves anew before
-each loop that its arrays do not overlap. For short texts that costs more than the
-arithmetic. With what is here a compiled kernel says it outright: `take` eight numbers
-from an array, compute with them by ``+ - * /`` and `where_less`, `put` them back.
-LLVM maps them to whatever the processor has. None of it is callable from plain Python.
+Numba vectorizes a loop only if it is long, and checks before each loop that its arrays
+do not overlap. For short texts this costs more than the arithmetic. With the intrinsics
+here, a kernel is vectorized explicitly: `load` eight numbers from an array, compute
+with ``+ - * /`` and `where_less`, and `store` the result. LLVM maps the vectors to the
+instruction set of the CPU. None of these functions can be called from plain Python.
 
-Exponentials and hyperbolic tangents of such vectors are at the end.
+Vectorized `exp` and `math.tanh` are at the end.
 """
 
 import math
@@ -26,29 +26,29 @@ LANES = 8
 
 intrinsic: Any = extending.intrinsic
 
-_FUSE = ("contract",)  # a multiplication and an addition may become one instruction
+_FMA_FLAGS = ("contract",)  # allow fusing a multiplication and an addition
 
 
-class Eight(types.Type):
-    """The numba type of eight numbers of one precision."""
+class Vec8(types.Type):
+    """Numba type of a vector of eight floating-point numbers."""
 
     def __init__(self, dtype: types.Float) -> None:
         self.dtype = dtype
-        super().__init__(name=f"Eight({dtype})")
+        super().__init__(name=f"Vec8({dtype})")
 
 
-@extending.register_model(Eight)
-class _EightModel(models.PrimitiveModel):
-    """Eight numbers are one LLVM vector, held in registers."""
+@extending.register_model(Vec8)
+class _Vec8Model(models.PrimitiveModel):
+    """Data model of `Vec8`: one LLVM vector, held in registers."""
 
-    def __init__(self, dmm: Any, fe_type: Eight) -> None:
+    def __init__(self, dmm: Any, fe_type: Vec8) -> None:
         number = dmm.lookup(fe_type.dtype).get_value_type()
         super().__init__(dmm, fe_type, ir.VectorType(number, LANES))
 
 
 def _pointer(context: Any, builder: Any, array: Any, value: Any, index: Any) -> Any:
     data = context.make_array(array)(context, builder, value).data
-    vector = context.get_value_type(Eight(array.dtype)).as_pointer()
+    vector = context.get_value_type(Vec8(array.dtype)).as_pointer()
     return builder.bitcast(builder.gep(data, [index], inbounds=True), vector)
 
 
@@ -59,96 +59,96 @@ def _resize(builder: Any, value: Any, kind: Any) -> Any:
     return builder.fpext(value, kind) if wider else builder.fptrunc(value, kind)
 
 
-def _splat(builder: Any, number: Any) -> Any:
+def _build_splat(builder: Any, number: Any) -> Any:
     value = cgutils.get_null_value(ir.VectorType(number.type, LANES))
-    for place in range(LANES):
-        index = ir.Constant(ir.IntType(32), place)
+    for lane in range(LANES):
+        index = ir.Constant(ir.IntType(32), lane)
         value = builder.insert_element(value, number, index)
     return value
 
 
 @intrinsic
-def take(typingctx, x, place):
-    """Return the eight numbers of the flat array x from ``place`` on."""
+def load(typingctx, x, offset):
+    """Load eight numbers from the flat array x, starting at ``offset``."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         pointer = _pointer(context, builder, x, *a)
         return builder.load(pointer, align=x.dtype.bitwidth // 8)
 
-    return Eight(x.dtype)(x, types.intp), generate
+    return Vec8(x.dtype)(x, types.intp), codegen
 
 
 @intrinsic
-def put(typingctx, x, place, value):
-    """Write eight numbers to the flat array x from ``place`` on, in its precision."""
+def store(typingctx, x, offset, value):
+    """Convert a vector to the dtype of the flat array x and store it at ``offset``."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         pointer = _pointer(context, builder, x, *a[:2])
-        value = _resize(builder, a[2], context.get_value_type(Eight(x.dtype)))
+        value = _resize(builder, a[2], context.get_value_type(Vec8(x.dtype)))
         builder.store(value, pointer, align=x.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return types.void(x, types.intp, value), generate
+    return types.void(x, types.intp, value), codegen
 
 
 @intrinsic
-def spread(typingctx, number):
-    """Return eight times the same number."""
+def splat(typingctx, number):
+    """Return a vector with a number in all lanes."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        return _splat(builder, a[0])
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        return _build_splat(builder, a[0])
 
-    return Eight(number)(number), generate
+    return Vec8(number)(number), codegen
 
 
 @intrinsic
-def like(typingctx, value, number):
-    """Return eight times the same number, in the precision of ``value``."""
+def splat_like(typingctx, value, number):
+    """Return a vector with a number in all lanes, in the precision of ``value``."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         kind = context.get_value_type(value.dtype)
         number = a[1] if a[1].type == kind else builder.fptrunc(a[1], kind)
-        return _splat(builder, number)
+        return _build_splat(builder, number)
 
-    return value(value, types.float64), generate
+    return value(value, types.float64), codegen
 
 
 @intrinsic
-def wide(typingctx, value):
-    """Return eight numbers in float64."""
-    result = Eight(types.float64)
+def widen(typingctx, value):
+    """Convert a vector to float64."""
+    result = Vec8(types.float64)
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         return _resize(builder, a[0], context.get_value_type(result))
 
-    return result(value), generate
+    return result(value), codegen
 
 
 @intrinsic
-def lane(typingctx, value, index):
-    """Return one of eight numbers."""
+def extract_lane(typingctx, value, index):
+    """Return the number in a lane."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         return builder.extract_element(*a)
 
-    return value.dtype(value, types.intp), generate
+    return value.dtype(value, types.intp), codegen
 
 
 @intrinsic
-def with_lane(typingctx, value, index, number):
-    """Return eight numbers with one of them replaced."""
+def insert_lane(typingctx, value, index, number):
+    """Return a vector with the number in a lane replaced."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         return builder.insert_element(a[0], a[2], a[1])
 
-    return value(value, types.intp, value.dtype), generate
+    return value(value, types.intp, value.dtype), codegen
 
 
 @intrinsic
-def add_lanes(typingctx, value):
-    """Return the sum of eight numbers."""
+def sum_lanes(typingctx, value):
+    """Return the sum of all lanes."""
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         total = a[0]
         for half in (4, 2, 1):
             order = [(k + half) % LANES for k in range(LANES)]
@@ -156,95 +156,97 @@ def add_lanes(typingctx, value):
             total = builder.fadd(total, builder.shuffle_vector(total, total, order))
         return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
 
-    return value.dtype(value), generate
+    return value.dtype(value), codegen
 
 
 @intrinsic
-def fused(typingctx, a, b, c):
-    """Return a b + c, rounded once."""
+def fma(typingctx, a, b, c):
+    """Return a b + c with a single rounding (fused multiply-add)."""
 
-    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, v: Any) -> Any:
         kind = v[0].type
         name = f"llvm.fma.v{LANES}f{a.dtype.bitwidth}"
         function = ir.FunctionType(kind, [kind] * 3)
         called = cgutils.get_or_insert_function(builder.module, function, name)
         return builder.call(called, v)
 
-    return a(a, b, c), generate
+    return a(a, b, c), codegen
 
 
 @intrinsic
-def times_power(typingctx, value, power):
-    """Return the value times 2**k, k the low bits of the power; both are float64."""
+def mul_pow2(typingctx, value, power):
+    """Return the value times 2**k, with k in the low bits of power; both float64."""
 
-    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
-        whole = ir.VectorType(ir.IntType(64), LANES)
-        bits, power = (builder.bitcast(number, whole) for number in v)
-        shift = ir.Constant(whole, [52] * LANES)  # to the exponent's place
+    def codegen(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+        integers = ir.VectorType(ir.IntType(64), LANES)
+        bits, power = (builder.bitcast(number, integers) for number in v)
+        shift = ir.Constant(integers, [52] * LANES)  # to the bits of the exponent
         return builder.bitcast(builder.add(bits, builder.shl(power, shift)), v[0].type)
 
-    return value(value, power), generate
+    return value(value, power), codegen
 
 
 @intrinsic
 def where_less(typingctx, a, b, then, otherwise):
-    """Return, lane by lane, ``then`` if a < b, else ``otherwise`` (also for NaN)."""
+    """Select ``then`` in lanes with a < b, else ``otherwise`` (also for NaN)."""
 
-    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, v: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", v[0], v[1]), v[2], v[3])
 
-    return then(a, b, then, otherwise), generate
+    return then(a, b, then, otherwise), codegen
 
 
 @intrinsic
 def any_less(typingctx, a, b):
     """Return whether a < b in any lane."""
 
-    def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, v: Any) -> Any:
         lanes = builder.fcmp_ordered("<", *v)
         bits = builder.bitcast(lanes, ir.IntType(LANES))
         return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
-    return types.boolean(a, b), generate
+    return types.boolean(a, b), codegen
 
 
-def _arithmetic(instruction: str, *symbols: Callable[[Any, Any], Any]) -> None:
+def _overload(instruction: str, *operators: Callable[[Any, Any], Any]) -> None:
+    """Implement operators on vectors with an LLVM instruction."""
+
     @intrinsic
     def compute(typingctx, a, b):
-        def generate(context: Any, builder: Any, signature: Any, v: Any) -> Any:
-            return getattr(builder, instruction)(*v, flags=_FUSE)
+        def codegen(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+            return getattr(builder, instruction)(*v, flags=_FMA_FLAGS)
 
-        return a(a, b), generate
+        return a(a, b), codegen
 
-    def choose(a, b):
-        if isinstance(a, Eight) and a == b:
+    def overload(a, b):
+        if isinstance(a, Vec8) and a == b:
             return lambda a, b: compute(a, b)
         return None
 
-    for symbol in symbols:
-        extending.overload(symbol)(choose)
+    for function in operators:
+        extending.overload(function)(overload)
 
 
-_arithmetic("fadd", operator.add, operator.iadd)
-_arithmetic("fsub", operator.sub, operator.isub)
-_arithmetic("fmul", operator.mul, operator.imul)
-_arithmetic("fdiv", operator.truediv, operator.itruediv)
+_overload("fadd", operator.add, operator.iadd)
+_overload("fsub", operator.sub, operator.isub)
+_overload("fmul", operator.mul, operator.imul)
+_overload("fdiv", operator.truediv, operator.itruediv)
 
 
 @intrinsic
-def turn(typingctx, y, y0, x, places, shift):
-    """Write to y, from y0 on, turned: eight numbers of x from each place + shift on."""
-    signature = types.void(y, types.intp, x, places, types.intp)
+def transpose(typingctx, y, y0, x, offsets, shift):
+    """Transpose an 8 x 8 tile: row k is x[offsets[k] + shift :], stored at y[y0 :]."""
+    signature = types.void(y, types.intp, x, offsets, types.intp)
 
-    def generate(context: Any, builder: Any, signature: Any, a: Any) -> Any:
-        starts = context.make_array(places)(context, builder, a[3]).data
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        starts = context.make_array(offsets)(context, builder, a[3]).data
         rows = []
         for lane in range(LANES):
             index = ir.Constant(ir.IntType(32), lane)
             start = builder.add(builder.load(builder.gep(starts, [index])), a[4])
             pointer = _pointer(context, builder, x, a[2], start)
             rows.append(builder.load(pointer, align=x.dtype.bitwidth // 8))
-        for width in (4, 2, 1):  # swap blocks across the diagonal, ever smaller ones
+        for width in (4, 2, 1):  # swap off-diagonal blocks of decreasing size
             for lane in range(LANES):
                 if not lane & width:
                     pair = rows[lane], rows[lane + width]
@@ -256,76 +258,76 @@ def turn(typingctx, y, y0, x, places, shift):
                         mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), pick)
                         rows[lane + side] = builder.shuffle_vector(*pair, mask)
         for lane, row in enumerate(rows):
-            place = builder.add(a[1], context.get_constant(types.intp, LANES * lane))
-            pointer = _pointer(context, builder, y, a[0], place)
+            offset = builder.add(a[1], context.get_constant(types.intp, LANES * lane))
+            pointer = _pointer(context, builder, y, a[0], offset)
             builder.store(row, pointer, align=y.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return signature, generate
+    return signature, codegen
 
 
-# tanh x = x P(x²) / Q(x²) on [-9, 9], beyond which it is ±1 in float32.
+# tanh x ≈ x P(x²) / Q(x²) on [-9, 9]; outside this interval it is ±1 in float32.
 _P = (0.999999980414, 0.133828402128, 3.49774092169e-3, 2.06444640146e-5, 1.34037399e-8)
 _Q = (1.0, 0.467161564556, 0.0258851777601, 3.28915284022e-4, 7.79662608564e-7)
 
-# Added to a number, it leaves the nearest integer in the low bits.
+# Adding this to a number leaves the nearest integer in the low bits.
 _MAGIC = 1.5 * 2.0**52
 _LN2 = math.log(2)
-_LN2_REST = 2.3190468138462996e-17  # what rounding took from it
+_LN2_LOW = 2.3190468138462996e-17  # rounding error of _LN2
 _TAYLOR = np.array([1 / math.factorial(k) for k in range(13, -1, -1)])  # of exp
 
 
 @jit
-def exponential(x: Any) -> Any:
-    """Return exp x of eight float64 numbers within ±700, right to a unit or two."""
-    power = x * spread(1 / _LN2) + spread(_MAGIC)
-    whole = power - spread(_MAGIC)
-    rest = fused(whole, spread(-_LN2), x)  # |rest| < 0.35
-    rest = fused(whole, spread(-_LN2_REST), rest)
-    value = spread(_TAYLOR[0])
+def exp(x: Any) -> Any:
+    """Return exp x for float64 in [-700, 700], accurate to one or two ulps."""
+    power = x * splat(1 / _LN2) + splat(_MAGIC)
+    integer = power - splat(_MAGIC)
+    reduced = fma(integer, splat(-_LN2), x)  # |reduced| < 0.35
+    reduced = fma(integer, splat(-_LN2_LOW), reduced)
+    value = splat(_TAYLOR[0])
     for k in range(1, len(_TAYLOR)):
-        value = fused(value, rest, spread(_TAYLOR[k]))
-    return times_power(value, power) + (x - x)  # NaN stays NaN
+        value = fma(value, reduced, splat(_TAYLOR[k]))
+    return mul_pow2(value, power) + (x - x)  # NaN stays NaN
 
 
 @extending.overload(math.tanh)
-def _choose_tanh(x):  # its signature is the lambdas'
-    """`math.tanh` of eight numbers: a fit in float32, exact ones in float64."""
-    if not isinstance(x, Eight):
+def _overload_tanh(x):  # must have the same signature as the lambdas
+    """Overload `math.tanh`: a rational approximation in float32, exact in float64."""
+    if not isinstance(x, Vec8):
         return None
     if x.dtype == types.float32:
-        return lambda x: _fitted_tanh(x)
-    return lambda x: _exact_tanh(x)
+        return lambda x: _rational_tanh(x)
+    return lambda x: _scalar_tanh(x)
 
 
 @jit
-def _fitted_tanh(x: Any) -> Any:
-    high, low = like(x, 9.0), like(x, -9.0)
+def _rational_tanh(x: Any) -> Any:
+    high, low = splat_like(x, 9.0), splat_like(x, -9.0)
     x = where_less(high, x, high, x)
     x = where_less(x, low, low, x)  # NaN stays NaN
     z = x * x
-    p, q = like(x, _P[4]), like(x, _Q[4])
+    p, q = splat_like(x, _P[4]), splat_like(x, _Q[4])
     for k in (3, 2, 1, 0):
-        p = like(x, _P[k]) + z * p
-        q = like(x, _Q[k]) + z * q
+        p = splat_like(x, _P[k]) + z * p
+        q = splat_like(x, _Q[k]) + z * q
     return x * p / q
 
 
 @jit
-def _exact_tanh(x: Any) -> Any:
+def _scalar_tanh(x: Any) -> Any:
     for t in range(LANES):
-        x = with_lane(x, t, math.tanh(lane(x, t)))
+        x = insert_lane(x, t, math.tanh(extract_lane(x, t)))
     return x
 
 
 @jit
 def _double(x: Array) -> None:
-    put(x, 0, take(x, 0) + take(x, 0))
+    store(x, 0, load(x, 0) + load(x, 0))
 
 
 def check_compiler() -> None:
-    """Compile and run a small kernel; raise whatever error prevents that."""
+    """Compile and run a small kernel, and raise an error if that fails."""
     x = np.ones(LANES)
     _double(x)
     if not (x == 2).all():
-        raise RuntimeError("a compiled kernel gave a wrong result")
+        raise RuntimeError("A compiled kernel returned a wrong result.")

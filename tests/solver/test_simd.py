@@ -5,7 +5,15 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from perron.kernels.simd import any_less, put, spread, take, turn, where_less, wide
+from perron.kernels.simd import (
+    any_less,
+    load,
+    splat,
+    store,
+    transpose,
+    where_less,
+    widen,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -20,8 +28,8 @@ def test_arithmetic_is_lane_by_lane(numbers):
 
     @njit
     def kernel(x, y, out):
-        a, b = take(x, 3), take(y, 17)
-        put(out, 0, (a + b) * a / b - b)
+        a, b = load(x, 3), load(y, 17)
+        store(out, 0, (a + b) * a / b - b)
 
     kernel(x, y, out)
     a, b = x[3:11], y[17:25]
@@ -33,12 +41,12 @@ def test_every_operator_has_its_in_place_form(numbers):
 
     @njit
     def kernel(x, out):
-        value = take(x, 0)
+        value = load(x, 0)
         value += value
         value *= value
-        value -= take(x, 0)
-        value /= take(x, 0)
-        put(out, 0, value)
+        value -= load(x, 0)
+        value /= load(x, 0)
+        store(out, 0, value)
 
     kernel(x, out)
     np.testing.assert_allclose(out, 4 * x - 1, rtol=1e-5, atol=1e-6)
@@ -48,7 +56,7 @@ def test_put_touches_eight_numbers_only(numbers):
     x = numbers(20)
     want = x.copy()
     want[5:13] = 3
-    njit(lambda x: put(x, 5, spread(3.0)))(x)
+    njit(lambda x: store(x, 5, splat(3.0)))(x)
     np.testing.assert_array_equal(x, want)
 
 
@@ -57,10 +65,10 @@ def test_sums_are_carried_through_a_loop_in_float64(numbers):
 
     @njit
     def kernel(p, total):
-        running = take(total, 0)
+        running = load(total, 0)
         for k in range(6):
-            running += wide(take(p, 4 + 11 * k))
-        put(total, 0, running)
+            running += widen(load(p, 4 + 11 * k))
+        store(total, 0, running)
 
     kernel(p, total)
     rows = np.stack([p[4 + 11 * k : 12 + 11 * k] for k in range(6)]).astype(float)
@@ -70,7 +78,7 @@ def test_sums_are_carried_through_a_loop_in_float64(numbers):
 def test_precisions_do_not_mix_unasked():
     @njit
     def kernel(x, y):
-        return any_less(take(x, 0) + take(y, 0), take(x, 0))
+        return any_less(load(x, 0) + load(y, 0), load(x, 0))
 
     with pytest.raises(TypingError):
         kernel(np.ones(8), np.ones(8, np.float32))
@@ -82,8 +90,8 @@ def test_where_less_chooses_by_lane_and_takes_nan_for_not_less(numbers):
 
     @njit
     def kernel(a, b, out):
-        x, y = take(a, 0), take(b, 0)
-        put(out, 0, where_less(x, y, x, y))
+        x, y = load(a, 0), load(b, 0)
+        store(out, 0, where_less(x, y, x, y))
 
     kernel(a, b, out)
     np.testing.assert_array_equal(out, np.where(a < b, a, b))
@@ -93,7 +101,7 @@ def test_where_less_chooses_by_lane_and_takes_nan_for_not_less(numbers):
 def test_any_less_looks_at_every_lane(numbers, lane):
     a, b = numbers(8), np.zeros(8)
     b = b.astype(a.dtype)
-    kernel = njit(lambda a, b: any_less(take(a, 0), take(b, 0)))
+    kernel = njit(lambda a, b: any_less(load(a, 0), load(b, 0)))
     assert not kernel(a, b)
     b[lane] = 2
     assert kernel(a, b)
@@ -103,5 +111,5 @@ def test_turn_transposes_eight_by_eight(numbers):
     x, y = numbers(300), numbers(80)
     places = np.array([0, 9, 20, 33, 40, 77, 100, 200])
     want = np.stack([x[p + 5 : p + 13] for p in places], axis=1)
-    njit(lambda y, x, p: turn(y, 3, x, p, 5))(y, x, places)
+    njit(lambda y, x, p: transpose(y, 3, x, p, 5))(y, x, places)
     np.testing.assert_array_equal(y[3:67].reshape(8, 8), want)
