@@ -1,4 +1,4 @@
-"""``python -m perron`` is ``perron``; so torchrun and accelerate can launch it."""
+"""Entry point of ``python -m perron``, which torchrun and accelerate need."""
 
 from perron.cli import main
 

@@ -1,10 +1,10 @@
-"""User-facing errors. Commands print them without a traceback."""
+"""User-facing errors, which commands print without a traceback."""
 
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-_KEPT_PROBLEMS = 5
+_MAX_PROBLEMS = 5
 
 
 class PerronError(Exception):
@@ -12,26 +12,32 @@ class PerronError(Exception):
 
 
 class SettingsError(PerronError, ValueError):
-    """An invalid setting, option or argument: the command was misused."""
+    """Invalid setting, option or argument."""
 
 
 class DataError(PerronError, ValueError):
-    """A file, or a row of a file, that cannot be used."""
+    """File, or row of a file, that cannot be used.
+
+    Attributes:
+        problem: What is wrong.
+        path: Path of the file.
+        line: Line number in the file, from 1.
+    """
 
     def __init__(
         self, problem: str, path: str | Path | None = None, line: int | None = None
     ) -> None:
-        place = "" if path is None else f"{path}: "
+        prefix = "" if path is None else f"{path}: "
         if path is not None and line is not None:
-            place = f"{path}, line {line}: "
-        super().__init__(place + problem)
+            prefix = f"{path}, line {line}: "
+        super().__init__(prefix + problem)
         self.problem = problem
         self.path = path
         self.line = line
 
 
 def differences(before: object, now: object, key: str = "") -> list[str]:
-    """Describe each value that differs between two nested mappings, for a message."""
+    """Return a message for each value that differs between two nested mappings."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         return [
             line
@@ -44,12 +50,13 @@ def differences(before: object, now: object, key: str = "") -> list[str]:
 
 
 class InvalidRows:
-    """What happens to rows that cannot be used: an error, or skipped and counted.
+    """Handler for invalid rows, which raises an error or skips and counts them.
 
     Attributes:
-        skipped: Number of bad rows of each file.
-        dropped: Number of rows of each file that were left out for their label.
-        problems: The first few messages, to show to the user.
+        skip: Whether to skip invalid rows.
+        skipped: Number of invalid rows per file.
+        dropped: Number of rows per file that were dropped because of their label.
+        problems: First few error messages, to show to the user.
     """
 
     def __init__(self, skip: bool = False) -> None:
@@ -59,10 +66,10 @@ class InvalidRows:
         self.problems: list[str] = []
 
     def report(self, path: str | Path, line: int | None, problem: str) -> None:
-        """Raise a DataError or, if bad rows are skipped, count the row."""
+        """Raise a DataError, or count the row if invalid rows are skipped."""
         if not self.skip:
-            advice = "Fix the file, or leave such rows out with --skip-invalid."
+            advice = "Fix the file, or skip such rows with --skip-invalid."
             raise DataError(f"{problem}. {advice}", path, line)
         self.skipped[str(path)] += 1
-        if len(self.problems) < _KEPT_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(str(DataError(problem, path, line)))

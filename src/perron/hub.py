@@ -1,4 +1,4 @@
-"""Where models are: folders and the Hugging Face hub, and the card of a model."""
+"""Model cards, and locating and downloading models on the Hugging Face hub."""
 
 import re
 from collections import Counter
@@ -23,15 +23,15 @@ from perron.models.config import FILES, HuggingFaceSettings
 
 
 class Score(NamedTuple):
-    """The value of a metric on a part of some data.
+    """Value of a metric on one split of a dataset.
 
     Attributes:
-        data: Name of the data.
-        part: Train, dev or test.
-        metric: Name of the metric.
-        title: Name of the metric for people.
-        value: Its value.
-        text: The value as it is shown.
+        data: Name of the dataset.
+        part: Name of the split: train, dev or test.
+        metric: Identifier of the metric.
+        title: Display name of the metric.
+        value: Value of the metric.
+        text: Formatted value.
     """
 
     data: str
@@ -47,12 +47,12 @@ def model_card(
     facts: Mapping[str, object] | None = None,
     scores: Sequence[Score] = (),
 ) -> str:
-    """Return Markdown with the front matter that model hubs read.
+    """Return a model card in Markdown, with the metadata that the hub reads.
 
     Args:
-        config: of the model.
-        facts: more rows for its table.
-        scores: for the table, and for the hub's own list of results.
+        config: Configuration of the model.
+        facts: Additional rows of the table.
+        scores: Scores for the table and for the evaluation results on the hub.
     """
     settings = config.settings
     parts = {
@@ -61,7 +61,7 @@ def model_card(
         "aggregator": settings.aggregator.name,
         "classes": ", ".join(config.labels),
         "vocabulary": f"{config.vocab_size} words",
-        "cut at": f"{config.max_words} words"
+        "truncated to": f"{config.max_words} words"
         + (
             f", {config.max_sentences} sentences" if settings.kind == "document" else ""
         ),
@@ -82,7 +82,7 @@ def model_card(
             "import perron",
             "",
             'model = perron.load("this folder")',
-            'model.predict(["..."])' if settings.kind != "pair" else _PAIR,
+            'model.predict(["..."])' if settings.kind != "pair" else _PAIR_CALL,
             "```",
             "",
         ]
@@ -115,22 +115,22 @@ def _front_matter(config: ModelConfig, title: str, scores: Sequence[Score]) -> s
     return str(data.to_yaml())
 
 
-_PAIR = 'model.predict(["..."], ["..."])'
+_PAIR_CALL = 'model.predict(["..."], ["..."])'
 
 
 def _rows(facts: Mapping[str, object]) -> list[list[str]]:
-    """Return a row for each fact, on one line: a label may have line breaks."""
+    """Return one row per fact, with line breaks replaced by spaces."""
     return [[" ".join(str(part).split()) for part in fact] for fact in facts.items()]
 
 
-HUB = "hub:"  # prefix of a name, where a folder is possible too
+HUB = "hub:"  # prefix that marks a name as one on the hub, not a folder
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def hub_name(name: str | Path) -> str | None:
-    """Return ``owner/model`` if a name is of a model on the hub; else it is a folder.
+    """Return ``owner/model`` if the name refers to the hub, None if it is a folder.
 
-    This is the only place that decides; `load` documents the rule.
+    See `load` for the rule.
     """
     text = name.as_posix() if isinstance(name, Path) else name
     if text.startswith(HUB):
@@ -140,7 +140,7 @@ def hub_name(name: str | Path) -> str | None:
 
 
 def find_model(name: str | Path, **download: Any) -> tuple[Path, str]:
-    """Return the folder of a model, downloaded if need be, and what to call it.
+    """Return the folder and the name of a model, downloading it if necessary.
 
     Args:
         name: Folder of a model, or name of a model on the hub; see `load`.
@@ -152,44 +152,47 @@ def find_model(name: str | Path, **download: Any) -> tuple[Path, str]:
     folder = Path(name)
     if isinstance(name, str) and _NAME.fullmatch(name) and not folder.exists():
         raise DataError(
-            f"there is no such folder. For a model on the hub, write {HUB}{name}", name
+            f"folder does not exist. For a model on the hub, use {HUB}{name}", name
         )
     return folder, folder.resolve().name
 
 
 def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
-    """Download some files of a model and return their folder.
+    """Download files of a model from the hub and return their folder.
 
     Args:
         name: Name of the model, such as ``owner/model``.
-        files: Names of the files.
-        download: revision, token, cache_dir, force_download, local_files_only.
+        files: Names of the files to download.
+        download: Options of `snapshot_download`, such as ``revision`` and ``token``.
     """
     where = HUB + name
     try:
         return Path(snapshot_download(name, allow_patterns=list(files), **download))
     except HFValidationError as error:
-        raise DataError(f"is not a valid name of a model ({error})", where) from error
+        raise DataError(f"is not a valid model name ({error})", where) from error
     except GatedRepoError as error:
-        raise DataError("is gated: log in first, with hf auth login", where) from error
+        raise DataError("is gated. Log in with hf auth login.", where) from error
     except RevisionNotFoundError as error:
-        raise DataError("has no such revision", where) from error
+        raise DataError("revision does not exist", where) from error
     except RepositoryNotFoundError as error:
         raise DataError(
-            "there is no such model, or you have no access to it: hf auth login",
+            "does not exist, or you do not have access. Log in with hf auth login.",
             where,
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         problem = str(error).strip().splitlines()[0]
-        raise DataError(f"cannot be downloaded: {problem}", where) from error
+        raise DataError(f"could not be downloaded: {problem}", where) from error
 
 
 def short_names(folders: Sequence[str | Path]) -> list[str]:
-    """Return a short name for each folder: ``a/x`` and ``b/x``, but ``y`` for c/y."""
+    """Return the shortest unique name of each folder.
+
+    For the folders ``a/x``, ``b/x`` and ``c/y``, these are ``a/x``, ``b/x`` and ``y``.
+    """
     parts = [Path(folder).resolve().parts for folder in folders]
     repeated = [path for path, count in Counter(parts).items() if count > 1]
     if repeated:
-        raise SettingsError(f"{Path(*repeated[0])}: the same model is named twice")
+        raise SettingsError(f"{Path(*repeated[0])}: model is given twice")
 
     def name(path: tuple[str, ...]) -> str:
         for count in range(1, len(path) + 1):

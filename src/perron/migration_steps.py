@@ -1,4 +1,4 @@
-"""Migration steps: how each file format changes from one version to the next."""
+"""Migration steps between versions of the file formats."""
 
 import json
 import re
@@ -11,77 +11,77 @@ Table = dict[str, Any]
 Kind = Literal[
     "model",  # config.json of a model
     "settings",  # settings.toml of a run, recipes
-    "study",  # the file of a study
+    "study",  # study file
     "checkpoint",  # header of checkpoint.safetensors
-    "metrics",  # a line of metrics.jsonl
+    "metrics",  # line of metrics.jsonl
     "result",  # result.json
-    "record",  # record.json of a run, a line of records.jsonl
-    "pickle",  # the state of a scikit-learn estimator
-    "transformers",  # config.json of a classifier of transformers
-    "sentence_transformers",  # config.json of a pooling of sentence-transformers
-    "graph",  # an explanation; its version is in "schema"
+    "record",  # record.json of a run, line of records.jsonl
+    "pickle",  # state of a scikit-learn estimator
+    "transformers",  # config.json of a transformers classifier
+    "sentence_transformers",  # config.json of a sentence-transformers pooling
+    "graph",  # explanation, with its version in "schema"
 ]
 
 
 class Change(Protocol):
-    """Turns a table of one version into the next; may change its argument."""
+    """Function that converts a table to the next version, possibly in place."""
 
     def __call__(self, table: Table, /) -> Table: ...
 
 
 @dataclass(frozen=True)
 class Rename:
-    """Moves a value to another key, such as ``training.l2``; no value, no change."""
+    """Move the value of a key, such as ``training.l2``, to a new key if it is set."""
 
     old: str
     new: str
 
     def __call__(self, table: Table) -> Table:
         *path, key = self.old.split(".")
-        holder = nested(table, path)
-        if holder is not None and key in holder:
-            _put(table, self.new, holder.pop(key))
+        parent = nested(table, path)
+        if parent is not None and key in parent:
+            _set_nested(table, self.new, parent.pop(key))
         return table
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Removes a key that newer versions do not have."""
+    """Remove a key that newer versions do not have."""
 
     key: str
 
     def __call__(self, table: Table) -> Table:
         *path, key = self.key.split(".")
-        holder = nested(table, path)
-        if holder is not None:
-            holder.pop(key, None)
+        parent = nested(table, path)
+        if parent is not None:
+            parent.pop(key, None)
         return table
 
 
 @dataclass(frozen=True)
 class Default:
-    """Sets what older versions did where they could not say so."""
+    """Set a new key, if it is missing, to the behavior of older versions."""
 
     key: str
     value: Any
 
     def __call__(self, table: Table) -> Table:
         *path, key = self.key.split(".")
-        holder = nested(table, path)
-        if holder is None or key not in holder:
-            _put(table, self.key, self.value)
+        parent = nested(table, path)
+        if parent is None or key not in parent:
+            _set_nested(table, self.key, self.value)
         return table
 
 
 @dataclass(frozen=True)
 class RenameOption:
-    """Renames an option of an encoder or aggregator, wherever its settings are.
+    """Rename an option of an encoder or aggregator in the settings of a model.
 
     Attributes:
-        role: ``encoder`` or ``aggregator``; that of sentences is changed as well.
+        role: ``encoder`` or ``aggregator``. Applies to words and sentences.
         component: Name of the component, such as ``centrality``.
-        old: Name of the option.
-        new: New name; None drops the option.
+        old: Old name of the option.
+        new: New name, or None to drop the option.
     """
 
     role: Literal["encoder", "aggregator"]
@@ -90,8 +90,8 @@ class RenameOption:
     new: str | None
 
     def __call__(self, table: Table) -> Table:
-        for place in (self.role, f"sentence_{self.role}"):
-            options = table.get(place)
+        for key in (self.role, f"sentence_{self.role}"):
+            options = table.get(key)
             if not isinstance(options, dict) or options.get("name") != self.component:
                 continue
             if self.old in options:
@@ -102,9 +102,9 @@ class RenameOption:
 
 
 def _split_at_random(table: Table) -> Table:
-    """Let a file be split as version 1 did, without regard to classes."""
+    """Split a file as in version 1, without stratification."""
     data = table.get("data")
-    packaged = ("rotten-tomatoes", "imdb-25k")  # have a split of their own
+    packaged = ("rotten-tomatoes", "imdb-25k")  # have their own split
     if data is not None and "dev" not in data and data.get("format") not in packaged:
         data.setdefault("stratify", False)
     return table
@@ -118,36 +118,36 @@ def _metrics_by_name(table: Table) -> Table:
 
 
 def _weighted_counts(table: Table) -> Table:
-    """Let texts have weights: the number of correct predictions is a float."""
+    """Store the number of correct predictions as a float, for weighted texts."""
     if "correct" in table["state"]:
         table["state"]["correct"] = float(table["state"]["correct"])
     return table
 
 
-def _files_of_a_model(table: Table) -> Table:
-    """Let a pickle hold the files of a model folder; version 1 had its own codec."""
-    held = table.get("pipeline_")
-    if held is not None:
-        config = {"format": "perron-1", "model": json.loads(held["config"])}
+def _pickle_model_files(table: Table) -> Table:
+    """Store the files of a model folder; version 1 had its own serialization."""
+    old = table.get("pipeline_")
+    if old is not None:
+        config = {"format": "perron-1", "model": json.loads(old["config"])}
         table["pipeline_"] = {
-            "name": held["name"],
+            "name": old["name"],
             "files": {
                 "config.json": json.dumps(config).encode(),
-                "model.safetensors": held["weights"],
-                "tokenizer.json": held["tokenizer"].encode(),
+                "model.safetensors": old["weights"],
+                "tokenizer.json": old["tokenizer"].encode(),
             },
         }
     return table
 
 
-def _options_in_a_table(table: Table) -> Table:
-    """Let a pooling have the options of its aggregator in a table of their own."""
+def _nest_aggregator_options(table: Table) -> Table:
+    """Move the options of the aggregator of a pooling to a separate table."""
     name = table.pop("aggregator", "centrality")
-    options = {key: table.pop(key) for key in list(table) if key not in _OF_POOLING}
+    options = {key: table.pop(key) for key in list(table) if key not in _POOLING_KEYS}
     return {**table, "aggregator": {"name": name, **options}}
 
 
-_OF_POOLING = ("dim", "include_prompt")
+_POOLING_KEYS = ("dim", "include_prompt")
 
 
 # Version 3 renames options to the terms of torch, transformers and scikit-learn.
@@ -196,7 +196,7 @@ _MODEL_SETTINGS = {
     "embedding.dim": "embedding.embedding_dim",
     "head.hidden": "head.hidden_dim",
 }
-# Keys of ``--set``: those of a recipe, with the options of every component.
+# Keys of ``--set``: the keys of a recipe and the options of all components.
 _OVERRIDES = {
     **_SETTINGS,
     **{f"model.{old}": f"model.{new}" for old, new in _MODEL_SETTINGS.items()},
@@ -210,9 +210,9 @@ _OVERRIDES = {
 
 
 def _rename_nested_options(settings: Table) -> Table:
-    """Rename what is inside options: the solver, the connectivity and ``flow``."""
-    for place in ("aggregator", "sentence_aggregator"):
-        options = settings.get(place)
+    """Rename options of the solver and the connectivity, and the value ``flow``."""
+    for role in ("aggregator", "sentence_aggregator"):
+        options = settings.get(role)
         if not isinstance(options, dict) or options.get("name") != "centrality":
             continue
         if options.get("value") == "flow":
@@ -228,12 +228,12 @@ def _rename_nested_options(settings: Table) -> Table:
 
 
 def _rename_override(override: str) -> str:
-    """Return an override such as ``training.l2=0`` with its new key."""
+    """Rename the key of an override such as ``training.l2=0``."""
     key, separator, value = override.partition("=")
     key = _OVERRIDES.get(key, key)
     if key.endswith("aggregator.value"):
         value = value.replace("flow", "incoming")
-    if value.startswith("{"):  # an inline table of a component and its options
+    if value.startswith("{"):  # inline table with a component and its options
         for (role, component), names in _OPTIONS.items():
             if key.endswith(role) and component in value:
                 for old, new in names.items():
@@ -259,15 +259,15 @@ def _rename_overrides(study: Table) -> Table:
 def _rename_in_command(record: Table) -> Table:
     """Rename the keys after ``--set``, because a run is identified by its command."""
     words = shlex.split(record["command"])
-    for place in range(1, len(words)):
-        if words[place - 1] == "--set":
-            words[place] = _rename_override(words[place])
+    for index in range(1, len(words)):
+        if words[index - 1] == "--set":
+            words[index] = _rename_override(words[index])
     record["command"] = shlex.join(words)
     return record
 
 
 def _rename_graph_keys(record: Table) -> Table:
-    """Rename keys of the graphs of an explanation."""
+    """Rename keys in the graphs of an explanation."""
     sentences = record.get("sentences")
     for graph in [*record.get("words", ()), *([sentences] if sentences else [])]:
         Rename("places", "spans")(graph)
@@ -277,8 +277,8 @@ def _rename_graph_keys(record: Table) -> Table:
     return record
 
 
-# Old prefix of a tensor's name -> new one. Old names are never used again, so that no
-# version is needed to rename them.
+# Old pattern in tensor names -> new text. Old names are never reused, so renaming does
+# not depend on the version.
 _TENSORS = {
     r"encoder\.onward\.": "encoder.forward_layers.",
     r"encoder\.homeward\.": "encoder.backward_layers.",
@@ -289,14 +289,14 @@ _TENSORS = {
 
 
 def tensor_name(name: str) -> str:
-    """Return the current name of a tensor in a file of any version."""
+    """Return the current name of a tensor from a file of any version."""
     for old, new in _TENSORS.items():
         name = re.sub(old, new, name)
     return name
 
 
-# Version -> kind -> changes to the next version, in this order. All kinds share one
-# count of versions: a change of the settings of a model is one line for all of them.
+# Version -> kind -> changes to the next version, in order. All kinds share the version
+# numbers, so a change to the model settings is a single entry for all of them.
 STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
     1: {
         "model": (),
@@ -321,9 +321,9 @@ STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
             _metrics_by_name,
         ),
         "record": (_metrics_by_name,),
-        "pickle": (_files_of_a_model,),
+        "pickle": (_pickle_model_files,),
         "transformers": (),
-        "sentence_transformers": (_options_in_a_table,),
+        "sentence_transformers": (_nest_aggregator_options,),
     },
     2: {
         "model": (Rename("model.vocabulary", "model.vocab_size"),),
@@ -356,7 +356,7 @@ STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
 
 
 def nested(table: Table, path: Sequence[str]) -> Table | None:
-    """Return the table at a path; None if there is none."""
+    """Return the table at a path, or None if it does not exist."""
     for key in path:
         value = table.get(key)
         if not isinstance(value, dict):
@@ -365,8 +365,8 @@ def nested(table: Table, path: Sequence[str]) -> Table | None:
     return table
 
 
-def _put(table: Table, path: str, value: Any) -> None:
-    *holders, key = path.split(".")
-    for holder in holders:
-        table = table.setdefault(holder, {})
+def _set_nested(table: Table, path: str, value: Any) -> None:
+    *parents, key = path.split(".")
+    for parent in parents:
+        table = table.setdefault(parent, {})
     table[key] = value

@@ -1,9 +1,9 @@
-"""Format versions of the files that Perron writes, and migration to the newest one.
+"""Format versions of the files that Perron writes, and migration of older files.
 
-Every table in a file stores its version under ``format_version``. Version 1 had no such
-key. A format change is an entry in `perron.migration_steps.STEPS`. Readers call
-`migrate` and handle only the newest version, writers call `stamp`. An unknown key is an
-error in the newest version; a step drops keys that only an older version had.
+Each table in a file stores its version under ``format_version``; version 1 did not have
+this key. Format changes are entries in `perron.migration_steps.STEPS`. Readers call
+`migrate` and handle only the newest version. Writers call `stamp`. An unknown key in
+the newest version is an error, so a step must drop keys that are no longer used.
 """
 
 from collections.abc import Mapping
@@ -16,50 +16,50 @@ from perron.errors import DataError
 from perron.migration_steps import STEPS, Kind, Table, nested
 
 T = TypeVar("T")
-# Settings of a model are in files of several kinds, each at its place.
-_PLACES: dict[Kind, tuple[str, ...]] = {
+# Path of the model settings in each kind of file that contains them.
+_MODEL_SETTINGS_PATHS: dict[Kind, tuple[str, ...]] = {
     "model": ("model", "settings"),
     "settings": ("model",),
-    "pickle": (),  # the parameters encoder and aggregator
+    "pickle": (),  # parameters encoder and aggregator
     "transformers": (),
     "sentence_transformers": (),
 }
 
 VERSION = "format_version"
-_GRAPH = "perron-graph-"  # and the version, under "schema"
+_GRAPH_SCHEMA = "perron-graph-"  # followed by the version, under "schema"
 
 
 def current_version(kind: Kind) -> int:
-    """Return the version that is written: that of the last change of the kind."""
+    """Return the newest version of a kind, the version after its last change."""
     changed = [
         version
         for version, step in STEPS.items()
-        if kind in step or (kind in _PLACES and "model settings" in step)
+        if kind in step or (kind in _MODEL_SETTINGS_PATHS and "model settings" in step)
     ]
     return 1 + max(changed, default=0)
 
 
 def stamp(kind: Kind, table: Mapping[str, Any]) -> Table:
-    """Return a table with the version that is written as its first key."""
+    """Return a table with the newest version as its first key."""
     return {VERSION: current_version(kind), **table}
 
 
 def migrate(kind: Kind, table: object, where: str | Path | None = None) -> Table:
-    """Return a table of any version in the newest one, without the version itself.
+    """Convert a table of any version to the newest one and remove the version.
 
     Args:
-        kind: What the table is.
-        table: Plain data, as read from a file; is not changed.
-        where: File that errors name.
+        kind: Kind of the table.
+        table: Table as read from a file. It is not modified.
+        where: File to name in errors.
 
     Raises:
-        DataError: The table is of a newer version, or not of the one that it says, or
+        DataError: The table has a newer version, does not match its version, or is
             not a table.
     """
     if not isinstance(table, Mapping):
         raise DataError(f"{kind} must be a table of keys, got {table!r}", where)
     content = dict(table)
-    version = _take_version(kind, content, where)
+    version = _pop_version(kind, content, where)
     newest = current_version(kind)
     if version > newest:
         raise DataError(
@@ -68,10 +68,10 @@ def migrate(kind: Kind, table: object, where: str | Path | None = None) -> Table
             where,
         )
     if version < newest:
-        content = deepcopy(content)  # not for nothing: a graph can be large
+        content = deepcopy(content)  # only if needed: a graph can be large
     for number in range(version, newest):
         try:
-            content = _next(kind, content, number)
+            content = _upgrade(kind, content, number)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"is not a valid {kind} of format {number} ({error!r})", where
@@ -85,21 +85,21 @@ def from_table(
     table: object,
     where: str | Path | None = None,
 ) -> T:
-    """Return an instance of a dataclass from a table of any version.
+    """Create a dataclass instance from a table of any version.
 
     Args:
         cls: Dataclass whose fields are the keys of the newest version.
-        kind: What the table is.
-        table: Plain data, as read from a file.
-        where: File that errors name.
+        kind: Kind of the table.
+        table: Table as read from a file.
+        where: File to name in errors.
 
     Raises:
-        DataError: `migrate` refuses the table, or a key is unknown or missing.
+        DataError: The table cannot be migrated, or a key is unknown or missing.
     """
     content = migrate(kind, table, where)
-    known = fields(cls)  # type: ignore[arg-type]  # mypy has no type of dataclasses
+    known = fields(cls)  # type: ignore[arg-type]  # T cannot be bound to dataclasses
     if unknown := sorted(content.keys() - {field.name for field in known}):
-        raise DataError(f"{unknown[0]}: there is no such key", where)
+        raise DataError(f"{unknown[0]}: is not a valid key", where)
     for field in known:
         has_default = (field.default, field.default_factory) != (MISSING, MISSING)
         if field.name not in content and not has_default:
@@ -107,30 +107,31 @@ def from_table(
     return cls(**content)
 
 
-def _next(kind: Kind, table: Table, version: int) -> Table:
-    """Return a table of one version in the next."""
+def _upgrade(kind: Kind, table: Table, version: int) -> Table:
+    """Convert a table from one version to the next."""
     step = STEPS.get(version, {})
     for change in step.get(kind, ()):
         table = change(table)
-    settings = nested(table, _PLACES[kind]) if kind in _PLACES else None
+    path = _MODEL_SETTINGS_PATHS.get(kind)
+    settings = None if path is None else nested(table, path)
     if settings is not None:
         for change in step.get("model settings", ()):
             change(settings)
     return table
 
 
-def _take_version(kind: Kind, table: Table, where: str | Path | None) -> int:
+def _pop_version(kind: Kind, table: Table, where: str | Path | None) -> int:
     """Remove the version from a table and return it."""
     if kind == "graph":
         schema = str(table.pop("schema", None))
-        number = schema.removeprefix(_GRAPH)
+        number = schema.removeprefix(_GRAPH_SCHEMA)
         version = int(number) if number.isdecimal() and number != schema else None
         if version is None:
-            raise DataError(f"schema must be {_GRAPH}N, got {schema!r}", where)
+            raise DataError(f"schema must be {_GRAPH_SCHEMA}N, got {schema!r}", where)
         return version
     if kind == "model" and VERSION not in table:
         if table.pop("format", None) != "perron-1":
-            raise DataError(f"does not describe a Perron model (no {VERSION})", where)
+            raise DataError(f"is not a Perron model (no {VERSION})", where)
         return 1
     version = table.pop(VERSION, 1)
     if type(version) is not int or version < 1:

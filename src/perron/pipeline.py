@@ -1,4 +1,4 @@
-"""Trained models with their tokenizers: texts in, labels and vectors out."""
+"""Pipelines: trained models with their tokenizers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -30,16 +30,16 @@ from perron.text.encoding import TextProcessor
 from perron.text.sampling import collate, evaluation_batches
 from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenizer
 
-_CHUNK = 4096  # texts that are sorted by length together
+_CHUNK_SIZE = 4096  # number of texts that are sorted by length together
 
 
 class Pipeline(PyTorchModelHubMixin):
     """A trained model with its tokenizer.
 
-    Returned by `perron.load`. `predict`, `predict_proba` and `encode` take a list of
-    texts, or one text as a string; a pair model takes two lists or two strings. An
-    empty text is valid. `save_pretrained`, `push_to_hub` and `from_pretrained` are
-    those of Hugging Face's hub, but never read a pickle.
+    Returned by `perron.load`. `predict`, `predict_proba` and `encode` accept a list of
+    texts or a single string. A pair model needs two lists or two strings. Texts may be
+    empty. `save_pretrained`, `push_to_hub` and `from_pretrained` work as in
+    `huggingface_hub`, but pickles are never loaded.
     """
 
     def __init__(
@@ -49,13 +49,14 @@ class Pipeline(PyTorchModelHubMixin):
         name: str = "model",
         card: str | None = None,
     ) -> None:
-        """Put a model and its words together.
+        """Initialize a pipeline.
 
         Args:
-            model: trained.
-            processor: how texts become what it reads.
-            name: in records and in the viewer.
-            card: Markdown that is saved with the model; one is made if not given.
+            model: Trained model.
+            processor: Converts texts to token ids.
+            name: Name of the model in graph records and in the viewer.
+            card: Model card to save with the model, in Markdown. Defaults to a
+                generated card.
         """
         self.model = model.eval()
         self.processor = processor
@@ -70,13 +71,13 @@ class Pipeline(PyTorchModelHubMixin):
         )
 
     def pretokenized(self) -> "Pipeline":
-        """Return the same model for texts whose words are separated by spaces."""
+        """Return the same pipeline for texts with words separated by whitespace."""
         processor = self.processor.for_input(True, self.processor.sentence_separator)
         return Pipeline(self.model, processor, self.name, self.card)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of `predict_proba`'s columns."""
+        """Names of the classes, in the order of the columns of `predict_proba`."""
         return self.model.config.labels
 
     @overload
@@ -101,9 +102,9 @@ class Pipeline(PyTorchModelHubMixin):
         """Return the most probable label of each text, or the label of one text.
 
         Args:
-            texts: Texts, or one text as a string.
-            pairs: Second texts, or one, for a model of pairs.
-            batch_size: Number of texts that are computed together.
+            texts: Texts to classify, or one text.
+            pairs: Second texts, or one, for a pair model.
+            batch_size: Number of texts per batch.
         """
         best = self.predict_proba(texts, pairs, batch_size).argmax(-1)
         if isinstance(texts, str):
@@ -116,9 +117,9 @@ class Pipeline(PyTorchModelHubMixin):
         pairs: str | Sequence[str] | None = None,
         batch_size: int = 64,
     ) -> np.ndarray:
-        """Return the probability of each class, (texts, classes), float32.
+        """Return the probability of each class, of shape (texts, classes), in float32.
 
-        For one text, given as a string, the shape is (classes,).
+        The shape is (classes,) for a single text. See `predict` for the arguments.
         """
         if isinstance(texts, str):
             if not (pairs is None or isinstance(pairs, str)):
@@ -133,10 +134,10 @@ class Pipeline(PyTorchModelHubMixin):
         return self._run(probabilities, texts, pairs, batch_size, len(self.labels))
 
     def encode(self, texts: str | Sequence[str], batch_size: int = 64) -> np.ndarray:
-        """Return the pooled vector of each text, (texts, width), float32.
+        """Return the pooled vector of each text, of shape (texts, width), in float32.
 
-        For one text, given as a string, the shape is (width,). A pair model encodes
-        single texts too, because it reads both sides in the same way.
+        The shape is (width,) for a single text. A pair model can encode single texts,
+        too, because it encodes both sides in the same way.
         """
         if isinstance(texts, str):
             return self.encode([texts], batch_size)[0]
@@ -159,7 +160,7 @@ class Pipeline(PyTorchModelHubMixin):
         return self._run(vectors, texts, None, batch_size, model.vector_dim)
 
     def explain(self, text: str, pair: str | None = None) -> Explanation:
-        """Return the prediction for one text with its words, weights and edges."""
+        """Return the prediction for a text with its words, weights and edges."""
         _check([text], None if pair is None else [pair], self.processor.kind == "pair")
         return explain(self.model, self.processor, text, pair, self.name)
 
@@ -172,16 +173,16 @@ class Pipeline(PyTorchModelHubMixin):
         width: int,
         processor: TextProcessor | None = None,
     ) -> np.ndarray:
-        """Compute a row for each text, in batches of texts of like length."""
+        """Compute one row per text, in batches of texts of similar length."""
         if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, but came as {batch_size}")
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
         device = next(self.model.parameters()).device
         results = np.empty((len(texts), width), np.float32)
         self.model.eval()
         for begin, rows in self._chunks(processor or self.processor, texts, pairs):
             sizes = np.array([sum(len(ids) for ids in row.values()) for row in rows])
             for part in evaluation_batches(sizes, batch_size):
-                inputs = collate([rows[place] for place in part])
+                inputs = collate([rows[row] for row in part])
                 moved = {name: tensor.to(device) for name, tensor in inputs.items()}
                 with torch.inference_mode():
                     results[begin + part] = compute(moved).cpu().numpy()
@@ -193,17 +194,17 @@ class Pipeline(PyTorchModelHubMixin):
         texts: Sequence[str],
         pairs: Sequence[str] | None,
     ) -> Iterator[tuple[int, list[dict[str, list[int]]]]]:
-        for begin in range(0, len(texts), _CHUNK):
-            end = begin + _CHUNK
+        for begin in range(0, len(texts), _CHUNK_SIZE):
+            end = begin + _CHUNK_SIZE
             second = None if pairs is None else pairs[begin:end]
             yield begin, processor.encode(texts[begin:end], second)
 
     def save_pretrained(self, save_directory: str | Path, **hub: Any) -> str | None:
-        """Write weights, words, a model card and, last, config.json.
+        """Save the tokenizer, the model card, the weights and, last, config.json.
 
         Args:
-            save_directory: made if it is not there.
-            hub: for `push_to_hub`, with ``push_to_hub=True``.
+            save_directory: Folder to save to. It is created if it does not exist.
+            hub: Options of `push_to_hub`, with ``push_to_hub=True``.
         """
         make_folder(Path(save_directory))
         return super().save_pretrained(save_directory, **hub)
@@ -212,7 +213,7 @@ class Pipeline(PyTorchModelHubMixin):
         write_files(save_directory, self.to_files())
 
     def to_files(self) -> dict[str, bytes]:
-        """Return what `save_pretrained` writes, as content by file name."""
+        """Return the content of each file that `save_pretrained` writes, by name."""
         card = self.card or model_card(self.model.config)
         return {
             TOKENIZER: self.processor.tokenizer.to_json().encode(),
@@ -222,14 +223,13 @@ class Pipeline(PyTorchModelHubMixin):
 
     @classmethod
     def from_files(cls, files: Files, name: str = "model") -> "Pipeline":
-        """Load a model from what `to_files` returned; nothing is run as code.
+        """Load a pipeline from files in memory or on disk, without running code.
 
-        The model is on the CPU. The state of torch's random number generators is left
-        as it is.
+        The model is on the CPU. The random state of torch is not changed.
 
         Args:
-            files: Content of each file, or the path of the file.
-            name: Name of the model in records and in the viewer.
+            files: Content or path of each file, by name; see `to_files`.
+            name: Name of the model in graph records and in the viewer.
         """
         model = load_model(files)
         config = model.config
@@ -243,7 +243,7 @@ class Pipeline(PyTorchModelHubMixin):
         return cls(model, processor, name, card)
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]  # no arguments of the model's own
+    def from_pretrained(  # type: ignore[override]  # no model arguments
         cls,
         pretrained_model_name_or_path: str | Path,
         *,
@@ -253,17 +253,18 @@ class Pipeline(PyTorchModelHubMixin):
         force_download: bool = False,
         local_files_only: bool = False,
     ) -> "Pipeline":
-        """Load what `save_pretrained` wrote; nothing that is read is run as code.
+        """Load a pipeline saved by `save_pretrained`, without running code.
+
+        All arguments except the first are only used for models on the hub.
 
         Args:
             pretrained_model_name_or_path: Folder of a model, or name of a model on the
                 hub; see `perron.load`.
-            revision: Branch, tag or commit on the hub. Defaults to the main branch.
-                This and the rest are for models on the hub.
-            token: Access token for the hub. Defaults to that of ``hf auth login``.
-            cache_dir: Folder of the downloads. Defaults to that of huggingface_hub.
-            force_download: Whether to download files that are in the cache again.
-            local_files_only: Whether to use the cache alone.
+            revision: Branch, tag or commit. Defaults to the main branch.
+            token: Access token. Defaults to the one stored by ``hf auth login``.
+            cache_dir: Cache folder. Defaults to that of huggingface_hub.
+            force_download: Whether to download files again that are in the cache.
+            local_files_only: Whether to use only files in the cache.
         """
         folder, name = find_model(
             pretrained_model_name_or_path,
@@ -277,10 +278,10 @@ class Pipeline(PyTorchModelHubMixin):
 
 
 def _read_tokenizer(config: ModelConfig, files: Files) -> TextTokenizer:
-    """Read the tokenizer of a model and check that it belongs to it."""
+    """Read the tokenizer of a model and check that its size matches the model."""
     where, encoder = file_location(files, TOKENIZER), config.settings.encoder
     if TOKENIZER not in files:
-        raise DataError("is missing: no text can be read without it", where)
+        raise DataError("is missing, so texts cannot be tokenized", where)
     content = read_bytes(files, TOKENIZER)
     tokenizer: TextTokenizer
     if isinstance(encoder, HuggingFaceSettings):
@@ -290,13 +291,13 @@ def _read_tokenizer(config: ModelConfig, files: Files) -> TextTokenizer:
     else:
         tokenizer = WordTokenizer.from_json(content, where)
     words = len(tokenizer.words)
-    # A pretrained model may have more vectors than its tokenizer has words.
+    # A pretrained model may have more vectors than its tokenizer has tokens.
     if words > config.vocab_size or (
         words < config.vocab_size and config.pretrained is None
     ):
         raise DataError(
-            f"has {words} words, but the model has {config.vocab_size}: it belongs to "
-            "another model",
+            f"must have {config.vocab_size} tokens to match the model, got {words}. It "
+            "belongs to another model.",
             where,
         )
     return tokenizer
@@ -306,36 +307,37 @@ def load(name: str | Path) -> Pipeline:
     """Load a trained model: ``load("runs/demo").predict(["a fine film"])``.
 
     Args:
-        name: Folder of a model, or name of a model on Hugging Face's hub.
-            ``hub:owner/model`` is always on the hub; a string ``owner/model`` is on the
-            hub if there is no folder ``owner``. Everything else is a folder.
+        name: Folder of a model, or name of a model on the Hugging Face hub.
+            ``hub:owner/model`` always refers to the hub. A string ``owner/model``
+            refers to the hub if there is no folder ``owner``. Everything else is a
+            folder.
     """
     return Pipeline.from_pretrained(name)
 
 
 def pair_mismatch(takes_pairs: bool, fix: str, model: str = "this model") -> str:
-    """Return the message for pairs given to a model of single texts, or the reverse.
+    """Return the error message for pairs passed to a text model, or the reverse.
 
     Args:
-        takes_pairs: Whether the model takes pairs.
-        fix: What to do about it, as a sentence.
+        takes_pairs: Whether the model expects pairs.
+        fix: How to fix it, as a sentence.
         model: Name of the model.
     """
     kinds = ("pairs of texts", "single texts")
-    wanted, given = kinds if takes_pairs else reversed(kinds)
-    return f"{model} takes {wanted}, got {given}. {fix}"
+    expected, actual = kinds if takes_pairs else reversed(kinds)
+    return f"{model} expects {expected}, got {actual}. {fix}"
 
 
 def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> None:
     if is_pair and pairs is None:
-        raise ValueError(pair_mismatch(True, "Give the second texts as pairs=..."))
+        raise ValueError(pair_mismatch(True, "Pass the second texts as pairs."))
     if not is_pair and pairs is not None:
-        raise ValueError(pair_mismatch(False, "Leave out pairs."))
+        raise ValueError(pair_mismatch(False, "Remove the argument pairs."))
     if isinstance(pairs, str):
         raise ValueError("pairs must be a list if texts is one, got a string.")
     if pairs is not None and len(pairs) != len(texts):
         raise ValueError(
-            f"pairs must be as many as texts, got {len(pairs)} and {len(texts)}."
+            f"pairs must be as long as texts ({len(texts)}), got {len(pairs)}."
         )
     for name, given in (("text", texts), ("pair", () if pairs is None else pairs)):
         for row, text in enumerate(given):
@@ -344,12 +346,14 @@ def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> 
             try:
                 text.encode()
             except UnicodeEncodeError as error:
-                raise ValueError(f"{name} {row} is not Unicode: {error}") from error
+                raise ValueError(
+                    f"{name} {row} is not valid Unicode: {error}"
+                ) from error
 
 
 def load_all(folders: Sequence[str | Path]) -> list[Pipeline]:
-    """Load models; each is named by as many last parts of its path as it takes."""
-    loaded = [load(folder) for folder in folders]
-    for pipeline, name in zip(loaded, short_names(folders), strict=True):
+    """Load several models and give them unique names; see `short_names`."""
+    pipelines = [load(folder) for folder in folders]
+    for pipeline, name in zip(pipelines, short_names(folders), strict=True):
         pipeline.name = name
-    return loaded
+    return pipelines

@@ -1,7 +1,7 @@
-"""Components by name, plugins that add components, and settings from constructors.
+"""Registries of components, plugins, and settings derived from constructors.
 
-A component is a class that a recipe can name: an aggregator, an encoder, a
-connectivity. Its constructor is the only place where its options are written down.
+A component is a class that a recipe can refer to by name, such as an aggregator, an
+encoder or a connectivity. Its options are defined only by its constructor.
 """
 
 import inspect
@@ -31,31 +31,31 @@ from torch.overrides import TorchFunctionMode
 
 from perron.errors import SettingsError
 
-PLUGINS = "PERRON_PLUGINS"  # environment variable: modules, separated by commas
-ENTRY_POINTS = "perron.plugins"  # group of entry points of installed packages
+PLUGINS = "PERRON_PLUGINS"  # environment variable: comma-separated modules
+ENTRY_POINTS = "perron.plugins"  # entry point group of installed packages
 
 Item = TypeVar("Item")
 
 
 class UnknownNameError(SettingsError, KeyError):
-    """A name that no component has."""
+    """Unknown name of a component."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would put the message in quotes
 
 
 class Registry(Mapping[str, Item], Generic[Item]):
-    """The components of one kind by their names, in the order of registration.
+    """Mapping from names to components of one kind, in the order of registration.
 
-    A name that is not there is looked for in the plugins before it is an error. To
-    iterate imports nothing: call `load_plugins` first to see those of plugins too.
+    Plugins are loaded when an unknown name is looked up, but not for iteration. Call
+    `load_plugins` first to iterate over the components of plugins, too.
     """
 
     def __init__(self, kind: str) -> None:
-        """Start without components.
+        """Initialize an empty registry.
 
         Args:
-            kind: What the components are, for messages: "aggregator".
+            kind: Kind of the components for error messages, such as "aggregator".
         """
         self.kind = kind
         self._items: dict[str, Item] = {}
@@ -63,22 +63,23 @@ class Registry(Mapping[str, Item], Generic[Item]):
     def register(self, name: str, item: Item) -> None:
         """Add a component.
 
-        A class or function that is defined a second time, as in a notebook, replaces
-        the first one.
+        A class or function that is defined again, for example in a notebook, replaces
+        the first definition.
 
         Raises:
-            SettingsError: The name belongs to another component.
+            SettingsError: Another component has the same name.
         """
         known = self._items.get(name)
-        if known is not None and _origin(known) != _origin(item):
+        if known is not None and _identity(known) != _identity(item):
             raise SettingsError(
                 f"the name of each {self.kind} must be unique, got {name!r} for both "
-                f"{_described(known)} and {_described(item)}. Rename one of them."
+                f"{_qualified_name(known)} and {_qualified_name(item)}. Rename one of "
+                "them."
             )
         self._items[name] = item
 
     def unregister(self, name: str) -> None:
-        """Remove a component, for instance at the end of a test."""
+        """Remove a component, for example at the end of a test."""
         del self._items[name]
 
     def __getitem__(self, name: str) -> Item:
@@ -99,24 +100,24 @@ class Registry(Mapping[str, Item], Generic[Item]):
         return len(self._items)
 
     def options(self) -> str:
-        """Return all names in quotes, separated by commas."""
+        """Return all names as a quoted, comma-separated list."""
         load_plugins()
         return ", ".join(f'"{name}"' for name in self)
 
 
 PLUGIN_ADVICE = (
-    f"If a module of your own defines it, name the module with --plugin MODULE or "
+    f"If it is defined in your own module, load the module with --plugin MODULE or "
     f"{PLUGINS}=MODULE."
 )
 
 
-def _origin(item: Any) -> Any:
+def _identity(item: Any) -> Any:
     if hasattr(item, "__qualname__"):
         return item.__module__, item.__qualname__
     return id(item)
 
 
-def _described(item: Any) -> str:
+def _qualified_name(item: Any) -> str:
     if hasattr(item, "__qualname__"):
         return f"{item.__module__}.{item.__qualname__}"
     return repr(item)
@@ -127,13 +128,13 @@ _loaded: set[str] = set()
 
 
 def load_plugins(modules: Sequence[str] = ()) -> None:
-    """Import the modules that define further components, each of them once.
+    """Import plugins, the modules that define additional components.
 
-    These are the given modules, those in the environment variable ``PERRON_PLUGINS``
-    (separated by commas), and those that installed packages declare as entry points
-    in the group ``perron.plugins``. Modules in the current folder are found as well.
-    Given modules are added to ``PERRON_PLUGINS``, so that worker processes import them
-    too.
+    Plugins are the given modules, the modules in the environment variable
+    ``PERRON_PLUGINS`` (separated by commas), and the entry points of installed packages
+    in the group ``perron.plugins``. Modules in the current folder can be imported, too.
+    Each module is imported once. Given modules are added to ``PERRON_PLUGINS``, so
+    worker processes import them as well.
 
     Args:
         modules: Names of modules, such as ``my_package.pools``.
@@ -144,41 +145,41 @@ def load_plugins(modules: Sequence[str] = ()) -> None:
     with _lock:
         for module in modules:
             _load(module, module, partial(_import, module))
-        present = _environment()
-        new = [module for module in modules if module not in present]
+        from_environment = _environment_modules()
+        new = [module for module in modules if module not in from_environment]
         if new:
-            os.environ[PLUGINS] = ",".join([*present, *new])
-        for module in present:
+            os.environ[PLUGINS] = ",".join([*from_environment, *new])
+        for module in from_environment:
             _load(module, f"{module} ({PLUGINS})", partial(_import, module))
         if ENTRY_POINTS in _loaded:
             return
         _loaded.add(ENTRY_POINTS)
         for point in entry_points(group=ENTRY_POINTS):
             package = "an installed package" if point.dist is None else point.dist.name
-            _load(point.value, f"{point.value} (of {package})", point.load)
+            _load(point.value, f"{point.value} (from {package})", point.load)
 
 
-def _environment() -> list[str]:
+def _environment_modules() -> list[str]:
     names = os.environ.get(PLUGINS, "").split(",")
     return [name.strip() for name in names if name.strip()]
 
 
-def _load(key: str, shown: str, load: Callable[[], Any]) -> None:
+def _load(key: str, description: str, load: Callable[[], Any]) -> None:
     if key in _loaded:
         return
-    _loaded.add(key)  # first: the plugin may look up components itself
+    _loaded.add(key)  # before loading, because the plugin may look up components
     try:
         load()
     except Exception as error:
         _loaded.discard(key)
         raise SettingsError(
-            f"plugin must be a module that can be imported, got {shown}: "
+            f"plugin must be a module that can be imported, got {description}: "
             f"{type(error).__name__}: {error}"
         ) from error
 
 
 def _import(module: str) -> None:
-    # The perron command does not have the current folder on its path, as python has.
+    # Unlike python, the perron command does not have the current folder on its path.
     folder = os.getcwd()
     sys.path.append(folder)
     try:
@@ -187,19 +188,19 @@ def _import(module: str) -> None:
         sys.path.remove(folder)
 
 
-# A width that the usual numbers of heads and groups divide, for settings that are
-# checked before the width of the states is known. On the meta device it costs nothing.
+# Width for validating settings before the width of the states is known. It is divisible
+# by all common numbers of heads. On the meta device it takes no memory.
 _WIDTH = 403_200
 
 
 def options_of(component: type, given: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the parameters of a constructor that are options of the component.
+    """Return the options of a component, as parameters of its constructor.
 
-    These are all but ``embed_dim``, ``device`` and ``dtype``.
+    These are all parameters except ``embed_dim``, ``device`` and ``dtype``.
 
     Args:
-        component: A class.
-        given: Parameters that are not options, instead of ``embed_dim``.
+        component: Class of the component.
+        given: Names of parameters that are not options. Defaults to ``embed_dim``.
 
     Raises:
         TypeError: The constructor has ``*args`` or ``**kwargs``.
@@ -208,30 +209,29 @@ def options_of(component: type, given: Sequence[str] = ()) -> dict[str, Any]:
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
-                f"{component.__qualname__} must name its options, got {parameter} in "
-                "its constructor"
+                f"the constructor of {component.__qualname__} must name its options, "
+                f"got {parameter}."
             )
-    left_out = {*(given or ("embed_dim",)), "device", "dtype"}
-    return {name: p for name, p in parameters.items() if name not in left_out}
+    excluded = {*(given or ("embed_dim",)), "device", "dtype"}
+    return {name: p for name, p in parameters.items() if name not in excluded}
 
 
 @cache
 def settings_from(component: type, **given: Any) -> type[Any]:
-    """Return the pydantic class of a component's settings, made from its constructor.
+    """Return a pydantic model of the settings of a component.
 
-    It has a field for each option, with the annotation, the default and the
-    description that the constructor has for it. If the component has a
-    ``recipe_name``, that is the field ``name``. The class is frozen, and an unknown
-    field is an error. Values are checked by the annotations and then by the constructor
-    itself, on the meta device.
+    The model has one field per option, with the annotation, default and description
+    from the constructor. If the component has a ``recipe_name``, it is stored in the
+    field ``name``. The model is frozen, and unknown fields are errors. Values are
+    validated by the annotations and then by calling the constructor on the meta device.
 
-    Of an annotation only those types remain that a recipe can hold: of
-    ``str | nn.Module``, ``str``. An option that has none of them is left out.
+    Annotations are reduced to the types that a recipe can contain, for example
+    ``str | nn.Module`` to ``str``. Options without such a type are left out.
 
     Args:
-        component: A class.
-        given: Arguments of the constructor that are not settings, with values for the
-            check. Defaults to ``embed_dim``.
+        component: Class of the component.
+        given: Arguments of the constructor that are not settings, with values for
+            validation. Defaults to ``embed_dim``.
     """
     from pydantic import ConfigDict, Field, create_model, model_validator
 
@@ -243,12 +243,13 @@ def settings_from(component: type, **given: Any) -> type[Any]:
     if name is not None:
         fields["name"] = (Literal[name], name)
     for option, parameter in options_of(component, tuple(arguments)).items():
-        annotation = _plain(hints.get(option, Any))
+        annotation = _recipe_types(hints.get(option, Any))
         is_required = parameter.default is parameter.empty
         if annotation is None and is_required:
             raise TypeError(
-                f"{component.__qualname__} needs {option}, which a recipe cannot hold: "
-                "give it a default, or a type such as str, int or float"
+                f"{option} of {component.__qualname__} must have a default or a type "
+                f"that a recipe can contain, such as str, int or float, got "
+                f"{hints[option]}."
             )
         if annotation is not None:
             default = ... if is_required else parameter.default
@@ -256,11 +257,11 @@ def settings_from(component: type, **given: Any) -> type[Any]:
             fields[option] = (annotation, field)
 
     def check(self: Any) -> Any:
-        _check(component, arguments | self.model_dump(exclude={"name"}))
+        _validate(component, arguments | self.model_dump(exclude={"name"}))
         return self
 
     def reduce(self: Any) -> Any:
-        return _restore, (component, given, self.model_dump())
+        return _unpickle, (component, given, self.model_dump())
 
     settings = create_model(
         f"{component.__name__}Settings",
@@ -274,13 +275,13 @@ def settings_from(component: type, **given: Any) -> type[Any]:
     return settings
 
 
-def _restore(component: type, given: dict[str, Any], values: dict[str, Any]) -> Any:
-    """Return settings that were pickled; their class is not in any module."""
+def _unpickle(component: type, given: dict[str, Any], values: dict[str, Any]) -> Any:
+    """Rebuild pickled settings, whose class is created at run time."""
     return settings_from(component, **given).model_validate(values)
 
 
 class _NoInitialization(TorchFunctionMode):
-    """Skips `torch.nn.init`: ``normal_`` on the meta device imports torch.compile."""
+    """Skip `torch.nn.init`: ``normal_`` on the meta device imports torch.compile."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -292,8 +293,8 @@ class _NoInitialization(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _check(component: type, arguments: Mapping[str, Any]) -> None:
-    """Call the constructor, which refuses wrong values; nothing is allocated."""
+def _validate(component: type, arguments: Mapping[str, Any]) -> None:
+    """Call the constructor to validate its arguments, without allocating memory."""
     rng = torch.random.fork_rng(devices=[])
     try:
         with rng, torch.device("meta"), _NoInitialization():
@@ -301,36 +302,37 @@ def _check(component: type, arguments: Mapping[str, Any]) -> None:
     except TypeError as error:
         raise ValueError(str(error)) from error
     except (NotImplementedError, RuntimeError):
-        return  # it looks at numbers, which meta tensors do not have
+        return  # the constructor uses values, which meta tensors do not have
 
 
-_PLAIN = (bool, int, float, str, NoneType)
-_PLAIN_CONTAINERS = (list, tuple, dict, set, frozenset, Mapping, Sequence)
+_SCALARS = (bool, int, float, str, NoneType)
+_CONTAINERS = (list, tuple, dict, set, frozenset, Mapping, Sequence)
 
 
-def _plain(annotation: Any) -> Any:
-    """Return the part of an annotation that TOML can hold, or None."""
+def _recipe_types(annotation: Any) -> Any:
+    """Return the part of an annotation that a recipe can contain, or None."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
-        parts = [_plain(part) for part in get_args(annotation)]
+        parts = [_recipe_types(part) for part in get_args(annotation)]
         kept = tuple(part for part in parts if part is not None)
         return Union[kept] if kept else None  # noqa: UP007
     if origin is Annotated:
-        inner = _plain(annotation.__origin__)
+        inner = _recipe_types(annotation.__origin__)
         return None if inner is None else Annotated[(inner, *annotation.__metadata__)]
-    if annotation is Any or origin is Literal or annotation in _PLAIN:
+    if annotation is Any or origin is Literal or annotation in _SCALARS:
         return annotation
-    if (origin or annotation) in _PLAIN_CONTAINERS:
+    if (origin or annotation) in _CONTAINERS:
         parts = [part for part in get_args(annotation) if part is not Ellipsis]
-        return annotation if all(_plain(part) is not None for part in parts) else None
+        is_valid = all(_recipe_types(part) is not None for part in parts)
+        return annotation if is_valid else None
     return None
 
 
 def _descriptions(component: type) -> dict[str, str]:
-    """Return what the Google-style ``Args`` of a constructor, or class, say."""
+    """Return the descriptions in the ``Args`` section of the constructor or class."""
     for docstring in (component.__init__.__doc__, component.__doc__):  # type: ignore[misc]
-        _, found, section = inspect.cleandoc(docstring or "").partition("Args:\n")
-        if found:
+        _, heading, section = inspect.cleandoc(docstring or "").partition("Args:\n")
+        if heading:
             section = re.split(r"\n(?=\S)", section)[0]
             entries = re.findall(
                 r"^ {4}(\w+)(?: \([^)\n]*\))?: (.*?)(?=^ {4}\w|\Z)",
