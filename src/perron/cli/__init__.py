@@ -1,4 +1,4 @@
-"""The command `perron`."""
+"""The `perron` command."""
 
 import os
 import sys
@@ -6,22 +6,22 @@ from importlib import import_module
 
 
 def main() -> None:
-    """Run the command `perron`."""
+    """Run the `perron` command."""
     launch("perron.cli.app")
 
 
 def launch(module: str) -> None:
-    """Import a module and call its function ``run``; report a missing extra briefly."""
+    """Import a module and call its ``run`` function, reporting missing packages."""
     try:
         _launch(module)
-    except KeyboardInterrupt:  # perhaps while torch is imported
+    except KeyboardInterrupt:  # possibly while torch is imported
         sys.exit(130)
 
 
 def _launch(module: str) -> None:
-    # torch's threads spin while they wait for each other. On a machine that does
-    # something else too that made an LSTM ten times slower; not to spin at all made it
-    # twice as slow on a quiet one. So: a little. Read when torch is imported.
+    # torch's threads spin while they wait for each other. On a busy machine, this made
+    # an LSTM ten times slower. Without spinning, it was twice as slow on an idle
+    # machine. A short spin is a compromise. torch reads the variable on import.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
@@ -30,8 +30,8 @@ def _launch(module: str) -> None:
         if error.name is None or error.name.startswith("perron"):
             raise
         print(
-            f"perron: {error.name} is missing; the commands need "
-            "pip install 'perron[train]'",
+            f"perron: the package {error.name} is not installed. Install it with "
+            "pip install 'perron[train]'.",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""All commands, their global options, and the handling of errors."""
+"""The command-line application: commands, global options and error handling."""
 
 import os
 import sys
@@ -43,11 +43,11 @@ for command in COMMANDS:
 app.add_typer(data_app, name="data")
 
 
-def _version(asked: bool) -> bool:
-    if asked:
+def _print_version(is_requested: bool) -> bool:
+    if is_requested:
         typer.echo(__version__)
         raise typer.Exit
-    return asked
+    return is_requested
 
 
 @app.callback()
@@ -57,34 +57,37 @@ def _options(
         typer.Option(
             "--plugin",
             metavar="MODULE",
-            help="Python module with components of your own, such as aggregators or "
-            "data formats; repeatable. The environment variable PERRON_PLUGINS names "
-            "modules too, separated by commas.",
+            help="Import a Python module that defines your own components, such as "
+            "aggregators or data formats. Can be repeated. The environment variable "
+            "PERRON_PLUGINS may also hold a comma-separated list of modules.",
         ),
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.")
+        bool, typer.Option("--debug", help="Show the full traceback of errors.")
     ] = False,
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
         ),
     ] = False,
 ) -> None:
-    """Pool words by centrality: train, compare and use text classifiers."""
+    """Train, compare and use text classifiers with centrality-based pooling."""
     load_plugins(plugin or ())
 
 
 def run() -> None:
-    """Run the command that was typed."""
+    """Run the `perron` application."""
     run_app(app)
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run an app on the command line; exit with 0, 1 (failure) or 2 (misuse).
+    """Run an application; exit with status 0, 1 (failure) or 2 (invalid usage).
 
-    The options --debug and --plugin may stand anywhere before ``--``.
+    The options --debug and --plugin may appear anywhere before ``--``.
     """
     arguments, plugins, debug = split_global_options(sys.argv[1:])
     try:
@@ -94,47 +97,48 @@ def run_app(app: typer.Typer) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # Who read our output has had enough. Python would complain once more when it
-        # closes standard output.
+        # The reader closed the pipe. Redirect standard output, or Python would report
+        # the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except UnicodeEncodeError as error:
         if debug:
             raise
         print_error(
-            f"standard output takes {error.encoding} only, and this has other "
-            "characters: set PYTHONIOENCODING=utf-8, or write to a file with --out"
+            f"standard output uses the encoding {error.encoding}, which cannot "
+            "represent some characters. Set PYTHONIOENCODING=utf-8, or write to a file "
+            "with --out."
         )
         sys.exit(1)
     except (PerronError, OSError) as error:
         if debug:
             raise
         print_error(str(error))
-        sys.exit(_status(error))
+        sys.exit(_exit_status(error))
 
 
 def split_global_options(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
-    """Return the other arguments, the plugins, and whether to debug."""
-    rest: list[str] = []
+    """Return the remaining arguments, the plugins, and whether --debug is set."""
+    remaining: list[str] = []
     plugins: list[str] = []
     debug = False
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            rest += [word, *words]
-        elif word == "--debug":
+    iterator = iter(arguments)
+    for argument in iterator:
+        if argument == "--":
+            remaining += [argument, *iterator]
+        elif argument == "--debug":
             debug = True
-        elif word.startswith("--plugin="):
-            plugins.append(word.partition("=")[2])
-        elif word == "--plugin" and (module := next(words, None)) is not None:
+        elif argument.startswith("--plugin="):
+            plugins.append(argument.partition("=")[2])
+        elif argument == "--plugin" and (module := next(iterator, None)) is not None:
             plugins.append(module)
         else:
-            rest.append(word)
-    return rest, plugins, debug
+            remaining.append(argument)
+    return remaining, plugins, debug
 
 
-def _status(error: Exception) -> int:
-    """Return 2 for misuse, 128 + signal for a run that was stopped, as shells do."""
+def _exit_status(error: Exception) -> int:
+    """Return 2 for invalid usage, 128 + signal if a signal stopped the run, else 1."""
     if isinstance(error, SettingsError):
         return 2
     signal = getattr(error, "signal_number", None)

@@ -1,4 +1,4 @@
-"""``--engine ray``: a corpus of Parquet files through many workers."""
+"""``--engine ray``: parallel processing of Parquet files."""
 
 import os
 import time
@@ -10,27 +10,32 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perron.cli.console import is_interactive, print_message, progress_bar
+from perron.cli.console import (
+    is_interactive,
+    print_message,
+    print_skipped,
+    progress_bar,
+)
 from perron.cli.options import CorpusOptions, needs_extra
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
     from perron.integrations.corpora.ray_engine import CorpusProgress, JobResult
 
-_PANEL = "Corpora"
-_SECONDS = 60  # between two lines, where there is no bar
+_PANEL = "Large corpora"
+_LOG_SECONDS = 60  # between messages if there is no progress bar
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options that only an engine uses."""
+    """Options for parallel processing."""
 
     engine: Annotated[
         str | None,
         typer.Option(
-            help="ray: process a Parquet file, or a folder of them, with several "
-            "workers, and write to the folder --out. Run again, it resumes where it "
-            "was stopped or killed.",
+            help="Set to ray to process a Parquet file, or a folder of them, with "
+            "several workers. Results are written to the folder --out. If interrupted, "
+            "run the same command again to resume.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -38,15 +43,17 @@ class EngineOptions:
         int | None,
         typer.Option(
             min=1,
-            help="Processes, each with a model. Defaults to one per processor.",
+            help="Number of worker processes, each with its own copy of the model. "
+            "Defaults to the number of CPUs.",
             rich_help_panel=_PANEL,
         ),
     ] = None
     address: Annotated[
         str | None,
         typer.Option(
-            help="A Ray cluster, whose machines all see MODEL, --file and --out under "
-            "the same names. Defaults to RAY_ADDRESS, or to this machine.",
+            help="Address of a Ray cluster. All nodes must have access to MODEL, "
+            "--file and --out under the same paths. Defaults to RAY_ADDRESS, or to "
+            "this machine.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -54,61 +61,72 @@ class EngineOptions:
         int | None,
         typer.Option(
             min=1,
-            help="Maximum number of rows that are computed and written as one part.",
+            help="Maximum number of rows per shard. Each shard is written as one part.",
             rich_help_panel=_PANEL,
         ),
     ] = None
 
     def is_selected(self) -> bool:
-        """Return if there is an engine; without, refuse the options for one."""
+        """Return whether an engine is selected; if not, reject its options."""
         if self.engine not in (None, "ray"):
-            raise SettingsError(f"--engine {self.engine}: there is ray")
+            raise SettingsError(f"--engine must be ray, got {self.engine}.")
         if self.engine is not None:
             return True
         for name in ("workers", "address", "shard_rows"):
             if getattr(self, name) is not None:
                 option = name.replace("_", "-")
-                raise SettingsError(f"--{option}: is for --engine ray")
+                raise SettingsError(f"--{option} requires --engine ray.")
         return False
 
 
 @dataclass(frozen=True)
 class CorpusJob:
-    """What is computed, from which files."""
+    """A job that predicts or encodes the texts of a corpus.
+
+    Attributes:
+        task: What to compute.
+        corpus: Options of the command.
+        text_pair: Column of the second text, for pair models.
+    """
 
     task: Literal["predict", "encode"]
     corpus: CorpusOptions
     text_pair: str | None = None
 
-    def places(self) -> tuple[Path, Path]:
-        """Return what is read and where parts go; refuse what is no corpus."""
+    def paths(self) -> tuple[Path, Path]:
+        """Return the source and the output folder; reject unsupported options."""
         corpus = self.corpus
         if corpus.texts:
-            raise SettingsError("--engine ray takes no texts. Use --file.")
+            raise SettingsError(
+                "--engine ray does not accept texts as arguments. Use --file."
+            )
         if corpus.file in (None, "-"):
             raise SettingsError(
-                "--engine ray needs --file, a Parquet file or a folder of them"
+                "--engine ray requires --file, a Parquet file or a folder of them."
             )
         if corpus.encoding is not None:
             raise SettingsError(
-                "--encoding is for text files: --engine ray reads Parquet"
+                "--encoding applies to text files, but --engine ray reads Parquet. "
+                "Remove --encoding."
             )
         for option in ("data_format", "format"):
             if getattr(corpus, option) not in (None, "parquet"):
                 name = option.replace("_", "-")
                 raise SettingsError(
-                    f"--{name} {getattr(corpus, option)}: --engine ray reads and "
-                    "writes Parquet"
+                    f"--{name} must be parquet with --engine ray, got "
+                    f"{getattr(corpus, option)}."
                 )
         if corpus.out is None or str(corpus.out) == "-":
-            raise SettingsError("--engine ray needs --out, a folder for the parts")
+            raise SettingsError("--engine ray requires --out, a folder for the parts.")
         if corpus.out.exists() and not corpus.out.is_dir():
-            raise SettingsError(f"--out {corpus.out}: is a file. Name a folder.")
+            raise SettingsError(
+                f"--out must be a folder with --engine ray, got the file {corpus.out}."
+            )
         return Path(str(corpus.file)), corpus.out
 
     def run(self, options: EngineOptions) -> None:
-        """Compute it all, and say what came of it."""
-        source, out = self.places()
+        """Process the corpus and print a summary."""
+        source, out = self.paths()
         with needs_extra("ray", "--engine ray"):
             from perron.integrations.corpora import TextMapper
             from perron.integrations.corpora.ray_engine import run_on_ray
@@ -120,13 +138,13 @@ class CorpusJob:
             pretokenized=self.corpus.pretokenized,
             prefix=self.corpus.prefix,
         )
-        # Ray tells on standard output what it does about workers that died.
+        # Ray reports on standard output how it handles workers that died.
         with (
-            open(os.devnull, "w") as nowhere,
-            redirect_stdout(nowhere),
-            EngineProgress() as told,
+            open(os.devnull, "w") as devnull,
+            redirect_stdout(devnull),
+            EngineProgress() as progress,
         ):
-            outcome = run_on_ray(
+            result = run_on_ray(
                 mapper,
                 source,
                 out,
@@ -134,24 +152,24 @@ class CorpusJob:
                 address=options.address,
                 shard_rows=options.shard_rows,
                 skip_invalid=self.corpus.skip_invalid,
-                on_progress=told,
+                on_progress=progress,
             )
-        told.end(outcome, out)
+        progress.print_summary(result, out)
 
 
 class EngineProgress:
-    """Progress of a run: a bar on a terminal, else one line per minute."""
+    """Progress of a job: a bar on a terminal, otherwise one message per minute."""
 
     def __init__(self) -> None:
         from rich.progress import TextColumn, TimeRemainingColumn
 
         self._bar = progress_bar(
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(compact=True),
             width=20,
         )
-        self._task = self._bar.add_task("starting workers", total=None, told="")
-        self._begin = self._last = time.monotonic()
+        self._task = self._bar.add_task("starting workers", total=None, status="")
+        self._start = self._last_message = time.monotonic()
         self._rows = 0
 
     def __enter__(self) -> "EngineProgress":
@@ -166,38 +184,36 @@ class EngineProgress:
     ) -> None:
         self._bar.stop()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            print_message("stopped; the same command goes on with the rest")
+            print_message("Stopped. Run the same command again to resume.")
 
     def __call__(self, progress: "CorpusProgress") -> None:
         now = time.monotonic()
         self._rows = progress.rows
-        told = (
+        status = (
             f"{progress.shards_done:,} of {progress.total_shards:,} shards, "
-            f"{progress.rows:,} rows now, {self._speed(now)}"
+            f"{progress.rows:,} new rows, {self._speed(now)}"
         )
         self._bar.update(
             self._task,
             description="computing",
             completed=progress.shards_done,
             total=progress.total_shards,
-            told=told,
+            status=status,
         )
-        if not is_interactive() and now - self._last > _SECONDS:
-            self._last = now
-            print_message(told)
+        if not is_interactive() and now - self._last_message > _LOG_SECONDS:
+            self._last_message = now
+            print_message(status)
 
     def _speed(self, now: float) -> str:
-        return f"{self._rows / max(now - self._begin, 1e-9):,.0f} rows/s"
+        return f"{self._rows / max(now - self._start, 1e-9):,.0f} rows/s"
 
-    def end(self, outcome: "JobResult", out: Path) -> None:
-        """Say what came of it."""
-        there = outcome.shards - outcome.computed_shards
-        speed = f", {self._speed(time.monotonic())}" if outcome.computed_shards else ""
+    def print_summary(self, result: "JobResult", out: Path) -> None:
+        """Print the size and speed of a finished job."""
+        existing = result.shards - result.computed_shards
+        speed = f", {self._speed(time.monotonic())}" if result.computed_shards else ""
         print_message(
-            f"{outcome.rows:,} rows in {outcome.shards:,} "
-            f"part{'s' * (outcome.shards != 1)} in {out}"
-            + (f" ({there:,} of them were there){speed}" if there else speed)
+            f"{result.rows:,} rows in {result.shards:,} "
+            f"part{'s' * (result.shards != 1)} in {out}"
+            + (f" ({existing:,} already existed){speed}" if existing else speed)
         )
-        if outcome.skipped_rows:
-            rows = "row" if outcome.skipped_rows == 1 else "rows"
-            print_message(f"left out {outcome.skipped_rows:,} bad {rows}")
+        print_skipped(result.skipped_rows)

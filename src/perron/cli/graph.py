@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from perron.cli.console import print_message, results
+from perron.cli.console import print_message, print_skipped, results
 from perron.cli.options import TextOptions, TextPair, with_options
 from perron.errors import SettingsError
 from perron.files import atomic_write
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perron.explain import Explanation
     from perron.pipeline import Pipeline
 
-    Rows = Sequence[Sequence[Explanation]]  # of each text, by each model
+    Rows = Sequence[Sequence[Explanation]]  # one row per text, one column per model
 
 FORMATS = {
     "terminal": (".txt",),
@@ -30,54 +30,56 @@ FORMATS = {
     "json": (".json", ".jsonl"),
     "graphml": (".graphml",),
 }
-_ONE = ("svg", "png", "graphml")  # hold one record
-_EVERY_HEAD = ("html", "json")
-_WIDTH = 100  # of a file for people, in characters
+_SINGLE_GRAPH_FORMATS = ("svg", "png", "graphml")
+_ALL_HEADS_FORMATS = ("html", "json")
+_TEXT_FILE_WIDTH = 100  # in characters
 
 
-def check_output(format: str | None, out: Path | None, head: int | None) -> str:
-    """Return the format; refuse what does not go together."""
+def resolve_format(format: str | None, out: Path | None, head: int | None) -> str:
+    """Return the output format; reject incompatible options."""
     from perron.cli.outputs import output_format
 
-    chosen = output_format(format, out, FORMATS, "terminal")
+    resolved = output_format(format, out, FORMATS, "terminal")
     if out is not None and out.is_dir():
-        raise SettingsError(f"--out {out}: is a folder; name a file in it")
-    if chosen == "png" and out is None:
-        raise SettingsError("--format png: needs a file, --out FILE")
-    if chosen in _EVERY_HEAD and head is not None:
-        raise SettingsError(f"--head: {chosen} has every head already; leave it out")
-    return chosen
+        raise SettingsError(f"--out must be a file, got the folder {out}.")
+    if resolved == "png" and out is None:
+        raise SettingsError("--format png requires a file. Add --out FILE.")
+    if resolved in _ALL_HEADS_FORMATS and head is not None:
+        raise SettingsError(
+            f"--head has no effect on {resolved}, which contains all heads. Remove it."
+        )
+    return resolved
 
 
-def write(rows: "Rows", format: str, out: Path | None, head: int | None) -> None:
-    """Write a row for each text, with a record for each model.
+def write_graphs(rows: "Rows", format: str, out: Path | None, head: int | None) -> None:
+    """Write one row per text, with one explanation per model.
 
-    A file is whole or, if something went wrong, as it was before.
+    Files are written atomically.
     """
-    if format in _ONE and [len(row) for row in rows] != [1]:
+    if format in _SINGLE_GRAPH_FORMATS and [len(row) for row in rows] != [1]:
         models = len(rows[0]) if rows else 1
         raise SettingsError(
-            f"--format {format}: is for one text and one model, not for {len(rows)} "
-            f"and {models}; html, json and terminal take any number"
+            f"--format {format} requires one text and one model, got {len(rows)} texts "
+            f"and {models} models. Use html, json or terminal."
         )
     if out is None:
         if format == "terminal":
-            _print(rows, results, head)
+            _print_graphs(rows, results, head)
         else:
-            sys.stdout.write(_content(rows, format, head))
+            sys.stdout.write(_render(rows, format, head))
             sys.stdout.flush()
         return
     if format == "png":
         rows[0][0].save_png(out, head)
     else:
-        atomic_write(out, _content(rows, format, head).encode())
-    print_message(f"wrote {out}")
+        atomic_write(out, _render(rows, format, head).encode())
+    print_message(f"Saved to {out}")
 
 
-def _content(rows: "Rows", format: str, head: int | None) -> str:
+def _render(rows: "Rows", format: str, head: int | None) -> str:
     if format == "terminal":
         file = StringIO()
-        _print(rows, Console(file=file, width=_WIDTH), head)
+        _print_graphs(rows, Console(file=file, width=_TEXT_FILE_WIDTH), head)
         return file.getvalue()
     if format == "html":
         from perron.explain.views import html_page
@@ -92,11 +94,11 @@ def _content(rows: "Rows", format: str, head: int | None) -> str:
     return rows[0][0].to_svg(head)
 
 
-def _print(rows: "Rows", console: Console, head: int | None) -> None:
+def _print_graphs(rows: "Rows", console: Console, head: int | None) -> None:
     from perron.explain.views import side_by_side, terminal_view
 
-    for place, row in enumerate(rows):
-        if place:
+    for index, row in enumerate(rows):
+        if index:
             console.print()
         views = [terminal_view(record, head) for record in row]
         console.print(side_by_side(views, console.width), soft_wrap=False)
@@ -105,7 +107,9 @@ def _print(rows: "Rows", console: Console, head: int | None) -> None:
 With = Annotated[
     list[Path] | None,
     typer.Option(
-        "--with", metavar="MODEL", help="Another model to compare with; repeatable."
+        "--with",
+        metavar="MODEL",
+        help="Another model to compare with. Can be repeated.",
     ),
 ]
 
@@ -114,7 +118,7 @@ With = Annotated[
 def graph(
     options: TextOptions,
     pair: Annotated[
-        str | None, typer.Option(help="The second text, for a pair model.")
+        str | None, typer.Option(help="Second text, for pair models.")
     ] = None,
     with_: With = None,
     text_pair: TextPair = None,
@@ -124,23 +128,25 @@ def graph(
     head: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Number of one head, from 0. Defaults to the mean of all."
+            min=0,
+            help="Index of the head to show, from 0. Defaults to the mean over heads.",
         ),
     ] = None,
     format: Annotated[
         str | None,
         typer.Option(
             "--format",
-            help="terminal, html, svg, png, json or graphml. Defaults to the one of "
-            "--out's extension.",
+            help="Output format: terminal, html, svg, png, json or graphml. Defaults "
+            "to the extension of --out, or to terminal.",
         ),
     ] = None,
 ) -> None:
-    """Show what the words of a text weigh, and the graph that it comes from.
+    """Show the word graph of a text and the weight of each word.
 
-    In the terminal; as a page to explore (html); as a picture (svg, png); as data
-    (json, a record a line; graphml, for Gephi and the like). Page, terminal and json
-    take several texts, and several models side by side.
+    The graph is printed to the terminal, or written as an interactive page (html), an
+    image (svg, png) or data (json with one graph per line; graphml for tools such as
+    Gephi). The formats terminal, html and json support several texts and several
+    models side by side.
 
     Examples:
 
@@ -155,20 +161,20 @@ def graph(
     from perron.cli.io import TextSource
     from perron.pipeline import pair_mismatch
 
-    chosen = check_output(format, options.out, head)
+    resolved = resolve_format(format, options.out, head)
     models = _load([options.model, *(with_ or ())], options.pretokenized)
     is_pair = models[0].processor.kind == "pair"
-    typed = list(options.texts or ())
+    texts = list(options.texts or ())
     if pair is not None:
         if not is_pair:
-            fix = "Leave out --pair."
+            fix = "Remove --pair."
             raise SettingsError(pair_mismatch(False, fix, str(options.model)))
-        if len(typed) != 1:
-            raise SettingsError("--pair: goes with one text")
-        typed.append(pair)
-    source = TextSource(options, text_pair, is_pair, typed)
-    rows = _explained(source, models, limit, options.skip_invalid)
-    write(rows, chosen, options.out, head)
+        if len(texts) != 1:
+            raise SettingsError(f"--pair requires exactly one text, got {len(texts)}.")
+        texts.append(pair)
+    source = TextSource(options, text_pair, is_pair, texts)
+    rows = _explain(source, models, limit, options.skip_invalid)
+    write_graphs(rows, resolved, options.out, head)
 
 
 def _load(folders: Sequence[Path], pretokenized: bool) -> list["Pipeline"]:
@@ -176,31 +182,30 @@ def _load(folders: Sequence[Path], pretokenized: bool) -> list["Pipeline"]:
 
     models = load_all(folders)
     if pretokenized:
-        models = [loaded.pretokenized() for loaded in models]
-    pairs = [loaded.processor.kind == "pair" for loaded in models]
-    if len(set(pairs)) > 1:
+        models = [model.pretokenized() for model in models]
+    is_pair = [model.processor.kind == "pair" for model in models]
+    if len(set(is_pair)) > 1:
         raise SettingsError(
-            f"models must all take pairs, or all single texts, got "
-            f"{folders[pairs.index(True)]} for pairs and "
-            f"{folders[pairs.index(False)]} for single texts."
+            "all models must be of the same kind, got "
+            f"{folders[is_pair.index(True)]} for pairs and "
+            f"{folders[is_pair.index(False)]} for single texts."
         )
     return models
 
 
-def _explained(
+def _explain(
     source: "TextSource", models: Sequence["Pipeline"], limit: int, skip_invalid: bool
 ) -> list[list["Explanation"]]:
-    """Return a row for each text, with a record for each model."""
-    from perron.cli.io import print_skipped
+    """Return one row per text, with one explanation per model."""
     from perron.errors import InvalidRows
 
-    bad = InvalidRows(skip_invalid)
-    found = list(islice(source.rows(bad), limit + 1))
-    print_skipped(bad)
-    if not found:
-        raise SettingsError("there is no text to show")
-    if len(found) > limit:
-        print_message(f"only the first {limit} texts; --limit takes more")
+    invalid = InvalidRows(skip_invalid)
+    rows = list(islice(source.rows(invalid), limit + 1))
+    print_skipped(invalid.skipped.total())
+    if not rows:
+        raise SettingsError("the input contains no texts.")
+    if len(rows) > limit:
+        print_message(f"Showing the first {limit} texts. Use --limit to show more.")
     return [
-        [model.explain(row.text, row.pair) for model in models] for row in found[:limit]
+        [model.explain(row.text, row.pair) for model in models] for row in rows[:limit]
     ]

@@ -24,9 +24,10 @@ def info(
         Path | None, typer.Argument(help="Folder of a trained model to describe.")
     ] = None,
 ) -> None:
-    """Show versions, devices, recipes and components; or describe a model.
+    """Show information about the installation or about a model.
 
-    Components are listed by their names in recipes, with those of plugins.
+    Without MODEL, list versions, devices, recipes and components, including those of
+    plugins.
 
     Examples:
 
@@ -34,7 +35,7 @@ def info(
 
         perron info runs/demo
     """
-    rows = _of_model(model) if model is not None else _of_machine()
+    rows = _installation_rows() if model is None else _model_rows(model)
     table = Table(show_header=False, box=None)
     table.add_column(style="bold")
     for name, value in rows.items():
@@ -42,7 +43,7 @@ def info(
     results.print(table)
 
 
-def _of_machine() -> dict[str, str]:
+def _installation_rows() -> dict[str, str]:
     import torch
 
     from perron.kernels import selected
@@ -51,9 +52,9 @@ def _of_machine() -> dict[str, str]:
 
     devices, types = [f"CPU, {torch.get_num_threads()} threads"], ["cpu"]
     if torch.accelerator.is_available():
-        found = torch.accelerator.current_accelerator()
-        devices.append(f"{found}, {torch.accelerator.device_count()}")
-        types.append(str(found))
+        accelerator = torch.accelerator.current_accelerator()
+        devices.append(f"{accelerator}, {torch.accelerator.device_count()}")
+        types.append(str(accelerator))
     kernels = [
         f"{', '.join(sorted({*selected(torch.empty(0, device=device)).values()}))} "
         f"on {device}"
@@ -91,37 +92,37 @@ def _components() -> dict[str, str]:
     return {kind: ", ".join(registry) for kind, registry in registries.items()}
 
 
-def _of_model(folder: Path) -> dict[str, str]:
+def _model_rows(folder: Path) -> dict[str, str]:
     from perron.pipeline import load
 
     pipeline = load(folder)
     config = pipeline.model.config
-    parts = config.settings
+    settings = config.settings
     rows = {
-        "kind": parts.kind,
+        "kind": settings.kind,
         "classes": ", ".join(config.labels),
         "vocabulary": f"{config.vocab_size:,} words",
-        "word vectors": f"{parts.embedding.embedding_dim}-d, "
-        + ("frozen" if parts.embedding.freeze else "tuned"),
-        "encoder": _shown(parts.encoder),
-        "aggregator": _shown(parts.aggregator),
-        "cut at": f"{config.max_words} words",
-        "weights": f"{sum(p.numel() for p in pipeline.model.parameters()):,}",
+        "word vectors": f"{settings.embedding.embedding_dim}-d, "
+        + ("frozen" if settings.embedding.freeze else "trainable"),
+        "encoder": _describe(settings.encoder),
+        "aggregator": _describe(settings.aggregator),
+        "max length": f"{config.max_words} words",
+        "parameters": f"{sum(p.numel() for p in pipeline.model.parameters()):,}",
     }
-    if parts.kind == "document":
-        rows["of sentences"] = (
-            f"{_shown(parts.sentence_encoder or parts.encoder)}; "
-            f"{_shown(parts.sentence_aggregator or parts.aggregator)}; "
-            f"cut at {config.max_sentences}"
+    if settings.kind == "document":
+        rows["sentences"] = (
+            f"{_describe(settings.sentence_encoder or settings.encoder)}; "
+            f"{_describe(settings.sentence_aggregator or settings.aggregator)}; "
+            f"at most {config.max_sentences}"
         )
     return rows
 
 
-def _shown(settings: object) -> str:
+def _describe(settings: object) -> str:
     values = settings.model_dump()  # type: ignore[attr-defined]
     name = values.pop("name")
-    rest = ", ".join(f"{key} {value}" for key, value in values.items())
-    return f"{name} ({rest})" if rest else str(name)
+    options = ", ".join(f"{key}={value}" for key, value in values.items())
+    return f"{name} ({options})" if options else str(name)
 
 
 def _version(name: str) -> str:
@@ -131,7 +132,7 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-data_app = typer.Typer(help="Look at datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Inspect datasets.", no_args_is_help=True)
 
 
 @data_app.command()
@@ -140,11 +141,16 @@ def stats(
     options: DataOptions,
     recipes: Annotated[
         list[str] | None,
-        typer.Argument(help="Recipes; without, all of the paper that are found."),
+        typer.Argument(
+            help="Recipes whose data to describe. Default to all recipes of the paper "
+            "whose data is available."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show sizes, classes, mean length and vocabulary: the paper's Table 1.
+    """Show the size, classes, mean length and vocabulary of datasets.
+
+    This is Table 1 of the paper.
 
     Examples:
 
@@ -156,12 +162,13 @@ def stats(
     from perron.text.datasets import load_data, statistics
     from perron.training import recipe_names, recipe_table
 
-    wanted: list[str | None] = list(recipes or ())
-    if not wanted:
+    selected: list[str | None] = list(recipes or ())
+    if not selected:
         names = [name for name in recipe_names() if "data" in recipe_table(name)]
-        wanted = [None] if options.data else [name for name in names if name != "demo"]
-    found = {}
-    for name in wanted:
+        paper = [name for name in names if name != "demo"]
+        selected = [None] if options.data else [*paper]
+    rows = {}
+    for name in selected:
         recipe = resolve_recipe(TrainOptions(recipe=name, **vars(options)))
         try:
             splits = load_data(recipe.data)
@@ -170,25 +177,25 @@ def stats(
                 raise
             print_message(f"{name}: {error}")
             continue
-        found[name or str(options.data)] = statistics(splits, recipe.data, "lower")
+        rows[name or str(options.data)] = statistics(splits, recipe.data, "lower")
     if as_json:
-        typer.echo(json.dumps({name: asdict(told) for name, told in found.items()}))
+        typer.echo(json.dumps({name: asdict(row) for name, row in rows.items()}))
         return
     table = Table("data", "train", "dev", "test", "classes", "mean words", "vocabulary")
-    for name, told in found.items():
+    for name, row in rows.items():
         table.add_row(
             name,
-            *(f"{size:,}" for size in told.sizes.values()),
-            str(len(told.labels)),
-            f"{told.mean_length:.1f}",
-            f"{told.vocabulary:,}",
+            *(f"{size:,}" for size in row.sizes.values()),
+            str(len(row.labels)),
+            f"{row.mean_length:.1f}",
+            f"{row.vocabulary:,}",
         )
     results.print(table)
-    for name, told in found.items():
-        shares = ", ".join(f"{label} {count:,}" for label, count in told.labels.items())
-        results.print(f"{name}: {shares}")
-        if told.skipped or told.dropped:
+    for name, row in rows.items():
+        counts = ", ".join(f"{label} {count:,}" for label, count in row.labels.items())
+        results.print(f"{name}: {counts}")
+        if row.skipped or row.dropped:
             results.print(
-                f"{name}: left out {told.skipped} bad rows, {told.dropped} without a "
-                "label"
+                f"{name}: skipped {row.skipped} invalid rows and {row.dropped} without "
+                "a label"
             )

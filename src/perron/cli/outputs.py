@@ -1,4 +1,4 @@
-"""Writers of result tables: JSON lines, CSV and Parquet, with the same columns."""
+"""Writers of result tables as JSON lines, CSV or Parquet, with the same columns."""
 
 import base64
 import csv
@@ -22,33 +22,33 @@ from perron.files import match_extension, replace_file, resolve_output_path
 FORMATS = {"jsonl": (".jsonl", ".json"), "csv": (".csv",), "parquet": (".parquet",)}
 ROW_GROUP = 8192
 
-TableRow = Mapping[str, Any]  # a row: values by column
+TableRow = Mapping[str, Any]  # values by column
 
 
 @runtime_checkable
 class TextStream(Protocol):
-    """What text can be written to."""
+    """A writable text stream."""
 
     def write(self, text: str, /) -> object:
-        """Take some text."""
+        """Write text."""
 
     def flush(self) -> object:
-        """Pass on what was taken."""
+        """Flush the buffer."""
 
 
 @runtime_checkable
 class Writer(Protocol):
-    """Writes rows: the columns of the input, then those of the results."""
+    """Writer of rows with the columns of the input, then those of the results."""
 
     def write(self, rows: Sequence[TableRow]) -> None:
-        """Write some rows."""
+        """Write rows."""
 
     def close(self) -> None:
-        """Finish the output, which may have no rows."""
+        """Finish the output, which may be empty."""
 
 
 class JsonLinesWriter:
-    """One JSON object per line."""
+    """Writes one JSON object per line."""
 
     def __init__(self, file: TextStream) -> None:
         self._file = file
@@ -63,7 +63,7 @@ class JsonLinesWriter:
 
 
 class CsvWriter:
-    """Comma-separated values; a value with parts, such as a list, is JSON."""
+    """Writes CSV; nested values such as lists are written as JSON."""
 
     def __init__(self, file: TextStream, results: Sequence[str]) -> None:
         self._file = file
@@ -73,8 +73,8 @@ class CsvWriter:
 
     def write(self, rows: Sequence[TableRow]) -> None:
         if self._header is None:
-            own = dict.fromkeys(name for row in rows for name in row)
-            self._header = [name for name in own if name not in self._results]
+            names = dict.fromkeys(name for row in rows for name in row)
+            self._header = [name for name in names if name not in self._results]
             self._header += self._results
             self._writer.writerow(self._header)
         known = set(self._header)
@@ -82,8 +82,8 @@ class CsvWriter:
             if not row.keys() <= known:
                 new = next(name for name in row if name not in known)
                 raise DataError(
-                    f"columns of CSV must be those of the first rows, got {new!r} in "
-                    "a later row. Write --format jsonl."
+                    f"a CSV file must have the same columns in all rows, got {new!r} "
+                    "only in a later row. Use --format jsonl."
                 )
             self._writer.writerow([_cell(row.get(name)) for name in self._header])
         self._file.flush()
@@ -94,14 +94,14 @@ class CsvWriter:
 
 
 class ParquetWriter:
-    """A Parquet file, which cannot be a stream and needs a name.
+    """Writes a Parquet file, which cannot be streamed to standard output.
 
     Args:
-        path: The file.
-        results: Names and types of the results' columns.
-        schema: Names and types of the input's columns. Without it, they are those of
-            the values; where later rows need a wider type, such as float instead of
-            int, the rows before are written again.
+        path: Path of the file.
+        results: Fields of the result columns.
+        schema: Schema of the input columns. If None, types are inferred from the
+            values. If later rows need a wider type, such as float instead of int, the
+            earlier rows are rewritten.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ParquetWriter:
     ) -> None:
         self._path = path
         self._results = list(results)
-        self._given = schema
+        self._input_schema = schema
         self._rows: list[TableRow] = []
         self._schema: pa.Schema | None = None
         self._writer: pq.ParquetWriter | None = None
@@ -135,56 +135,57 @@ class ParquetWriter:
         self._writer.write_table(table)
 
     def _table(self, rows: Sequence[TableRow]) -> pa.Table:
-        last = {field.name: field.type for field in self._results}
-        types = {field.name: field.type for field in self._given or ()}
-        own = dict.fromkeys([*types, *(name for row in rows for name in row)])
-        types |= last
-        names = [name for name in own if name not in last] + list(last)
+        results = {field.name: field.type for field in self._results}
+        types = {field.name: field.type for field in self._input_schema or ()}
+        inputs = dict.fromkeys([*types, *(name for row in rows for name in row)])
+        types |= results
+        names = [name for name in inputs if name not in results] + list(results)
         columns = {}
         for name in names:
             values = [row.get(name) for row in rows]
             try:
                 columns[name] = pa.array(values, types.get(name))
             except (pa.ArrowException, OverflowError, UnicodeError) as error:
-                raise _mixed(name, error) from error
+                raise _type_error(name, error) from error
         return pa.table(columns)
 
     def _widen(self, table: pa.Table) -> pa.Table:
-        """Make the columns of the file and of a table the same."""
+        """Cast the file and a table to a common schema."""
         if self._schema is None:
             self._schema = table.schema
             return table
         try:
-            both = pa.unify_schemas(
+            unified = pa.unify_schemas(
                 [self._schema, table.schema], promote_options="permissive"
             )
         except pa.ArrowException as error:
-            raise _mixed("", error) from error
-        last = [field.name for field in self._results]
-        fields = [field for field in both if field.name not in last]
-        wider = pa.schema(fields + [both.field(name) for name in last])
-        if not wider.equals(self._schema):
-            self._write_again(wider)
-        return _cast(table, wider)
+            raise _type_error("", error) from error
+        results = [field.name for field in self._results]
+        fields = [field for field in unified if field.name not in results]
+        schema = pa.schema(fields + [unified.field(name) for name in results])
+        if not schema.equals(self._schema):
+            self._rewrite(schema)
+        return _cast(table, schema)
 
-    def _write_again(self, schema: pa.Schema) -> None:
+    def _rewrite(self, schema: pa.Schema) -> None:
+        """Rewrite the file with another schema."""
         assert self._writer is not None
         self._writer.close()
-        before = self._path.with_name(self._path.name + ".narrow")
-        self._path.replace(before)
+        previous = self._path.with_name(self._path.name + ".narrow")
+        self._path.replace(previous)
         try:
             self._writer = pq.ParquetWriter(self._path, schema)
-            with pq.ParquetFile(before) as file:
+            with pq.ParquetFile(previous) as file:
                 for batch in file.iter_batches(ROW_GROUP):
                     part = pa.Table.from_batches([batch])
                     self._writer.write_table(_cast(part, schema))
         finally:
-            before.unlink()
+            previous.unlink()
         self._schema = schema
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with these columns; those that it lacks have no values."""
+    """Cast a table to a schema, filling missing columns with nulls."""
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names
@@ -194,20 +195,20 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _mixed(name: str, error: Exception) -> DataError:
-    where = f"column {name!r}" if name else "each column"
+def _type_error(name: str, error: Exception) -> DataError:
+    column = f"column {name!r}" if name else "each column"
     return DataError(
-        f"{where} must have values of one type for Parquet ({error}). Write --format "
-        "jsonl."
+        f"{column} must have values of a single type for Parquet ({error}). Use "
+        "--format jsonl."
     )
 
 
 def to_json(value: Any) -> str:
-    """Return valid JSON; what it cannot hold becomes null (NaN) or a string."""
+    """Serialize to valid JSON; NaN becomes null, and unsupported types strings."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can escape
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape
         return json.dumps(value, allow_nan=False, default=_plain)
     except ValueError:
         return to_json(_without_nan(value))
@@ -215,8 +216,8 @@ def to_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold for a value of Arrow or NumPy."""
-    if isinstance(value, date | time):  # a datetime is a date
+    """Convert an Arrow or NumPy value to a type that JSON supports."""
+    if isinstance(value, date | time):  # datetime is a subclass of date
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
@@ -249,32 +250,32 @@ def output_format(
     known: Mapping[str, Sequence[str]],
     default: str,
 ) -> str:
-    """Return the format of an output: as --format says, else by --out's extension.
+    """Return the output format, from --format or from the extension of --out.
 
     Args:
-        format: The option --format.
-        out: The option --out.
-        known: The formats and their file extensions.
-        default: The format of standard output.
+        format: Value of --format.
+        out: Value of --out.
+        known: Supported formats and their file extensions.
+        default: Format of standard output.
     """
     if str(out) == "-":
         raise SettingsError(
-            "--out must be a file, got -. For standard output, leave out --out."
+            "--out must be a file, got -. For standard output, omit --out."
         )
-    listed = ", ".join(known)
+    choices = ", ".join(known)
     if format is not None:
         if format not in known:
-            raise SettingsError(f"--format must be one of {listed}, got {format}.")
+            raise SettingsError(f"--format must be one of {choices}, got {format}.")
         return format
     if out is None:
         return default
-    found = match_extension(out, known)
-    if not found:
+    matches = match_extension(out, known)
+    if not matches:
         raise SettingsError(
-            f"--out {out}: the extension is that of no format. Choose one with "
-            f"--format: {listed}."
+            f"--out {out}: unknown file extension. Choose the format with --format: "
+            f"{choices}."
         )
-    return found[0]
+    return matches[0]
 
 
 @contextmanager
@@ -284,42 +285,41 @@ def open_writer(
     results: Sequence[pa.Field],
     schema: pa.Schema | None = None,
 ) -> Iterator[Writer]:
-    """Give a writer to a file, or to standard output.
+    """Open a writer to a file or to standard output.
 
-    A file is written under a temporary name and renamed at the end: it is complete or,
-    if something went wrong, as it was before.
+    A file is written under a temporary name and renamed at the end. On an error, an
+    existing file is left unchanged.
 
     Args:
-        out: The file; None for standard output.
-        format: One of `FORMATS`. Defaults to that of the file's extension.
-        results: Names and types of the results' columns.
-        schema: Names and types of the input's columns, if they are known.
+        out: Path of the file, or None for standard output.
+        format: One of `FORMATS`. Defaults to the extension of the file.
+        results: Fields of the result columns.
+        schema: Schema of the input columns, if known.
     """
-    chosen = output_format(format, out, FORMATS, "jsonl")
+    resolved = output_format(format, out, FORMATS, "jsonl")
     names = [field.name for field in results]
-    made: Writer
+    writer: Writer
     if out is None:
-        if chosen == "parquet":
-            raise SettingsError("--format parquet needs a file. Add --out FILE.")
-        is_csv = chosen == "csv"
-        made = CsvWriter(sys.stdout, names) if is_csv else JsonLinesWriter(sys.stdout)
-        yield made
-        made.close()
+        if resolved == "parquet":
+            raise SettingsError("--format parquet requires a file. Add --out FILE.")
+        is_csv = resolved == "csv"
+        writer = CsvWriter(sys.stdout, names) if is_csv else JsonLinesWriter(sys.stdout)
+        yield writer
+        writer.close()
         return
     out = resolve_output_path(out)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
-        if chosen == "parquet":
-            made = ParquetWriter(part, results, schema)
-            yield made
-            made.close()
+        if resolved == "parquet":
+            writer = ParquetWriter(part, results, schema)
+            yield writer
+            writer.close()
         else:
             with part.open("w", encoding="utf-8", newline="") as file:
-                made = (
-                    CsvWriter(file, names) if chosen == "csv" else JsonLinesWriter(file)
-                )
-                yield made
-                made.close()
+                is_csv = resolved == "csv"
+                writer = CsvWriter(file, names) if is_csv else JsonLinesWriter(file)
+                yield writer
+                writer.close()
         replace_file(part, out)
     except OSError as error:
         raise DataError(f"could not be written ({error.strerror})", out) from error

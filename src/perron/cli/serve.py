@@ -1,4 +1,4 @@
-"""``perron serve`` and ``perron export``: models for other programs."""
+"""``perron serve`` and ``perron export``."""
 
 import os
 from pathlib import Path
@@ -19,25 +19,33 @@ def serve(
     models: Annotated[list[Path], typer.Argument(help="Folders of trained models.")],
     limits: Limits,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. All but loopback need a key.")
+        str,
+        typer.Option(
+            help="Address to listen on. Addresses other than loopback require "
+            "PERRON_API_KEY."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port; 0 is any free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port to listen on; 0 selects any free port."
+        ),
     ] = 8000,
     threads: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Batches at the same time. Defaults to the number of cores.",
+            help="Number of batches to process in parallel. Defaults to the number of "
+            "CPU cores.",
         ),
     ] = None,
 ) -> None:
-    """Serve models: an HTTP API, and a page to explore their word graphs.
+    """Serve models over HTTP, with a web page to explore their word graphs.
 
-    The API is at /v1/predict, /v1/encode, /v1/explain and /v1/models, its description
-    at /openapi.json, and the page at /. Clients must send the key that the environment
-    variable PERRON_API_KEY holds, if it is set. Ctrl+C or SIGTERM stops the server
-    after the requests that are being computed.
+    Endpoints are /v1/predict, /v1/encode, /v1/explain and /v1/models, documented in
+    /openapi.json. The web page is at /. If the environment variable PERRON_API_KEY is
+    set, clients must send its value as the API key. On Ctrl+C or SIGTERM, the server
+    finishes the requests in progress and exits.
 
     Examples:
 
@@ -46,7 +54,13 @@ def serve(
         perron serve runs/demo-runs/centrality-0 runs/demo-runs/mean-0 --port 8080
     """
     with needs_extra("serve", "perron serve"):
-        from perron.serve.app import KEY, address_of, check_key, create_app, listen
+        from perron.serve.app import (
+            API_KEY_VARIABLE,
+            check_api_key,
+            create_app,
+            listen,
+            server_url,
+        )
         from perron.serve.app import serve as run
     import torch
 
@@ -54,43 +68,46 @@ def serve(
 
     if limits.max_queue < limits.max_texts:
         raise SettingsError(
-            f"--max-queue must be at least --max-texts, {limits.max_texts}, got "
-            f"{limits.max_queue}. A request with that many texts would never fit."
+            f"--max-queue must be at least --max-texts ({limits.max_texts}), got "
+            f"{limits.max_queue}. Otherwise a large request never fits the queue."
         )
-    key = os.environ.get(KEY) or None
-    check_key(host, key)
-    # A batch for each core: operations on a few texts are too short to be shared.
+    key = os.environ.get(API_KEY_VARIABLE) or None
+    check_api_key(host, key)
+    # One batch per core: operations on a few texts are too short to parallelize.
     threads = threads or torch.get_num_threads()
     torch.set_num_threads(1)
     with listen(host, port) as bound:
         app = create_app(load_all(models), limits, key, threads)
         names = ", ".join(app.state.service.models)
         run(
-            app, bound, lambda: print_message(f"serving {names} at {address_of(bound)}")
+            app, bound, lambda: print_message(f"serving {names} at {server_url(bound)}")
         )
 
 
 def export(
     model: Model,
     format: Annotated[
-        str, typer.Option("--format", help="onnx or torch-export.")
+        str, typer.Option("--format", help="Export format: onnx or torch-export.")
     ] = "onnx",
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder. Defaults to MODEL/onnx or MODEL/torch-export."),
+        typer.Option(
+            help="Output folder. Defaults to MODEL/onnx or MODEL/torch-export."
+        ),
     ] = None,
     opset: Annotated[
         int | None,
-        typer.Option(help="Version of ONNX's operators, 18 to 23. Defaults to 20."),
+        typer.Option(help="ONNX opset version, from 18 to 23. Defaults to 20."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing export.")
+        bool, typer.Option("--force", help="Overwrite an existing export.")
     ] = False,
 ) -> None:
-    """Export a model to ONNX or torch.export, for any batch size and length.
+    """Export a model to ONNX or torch.export.
 
-    The folder also has the tokenizer, and export.json, which says how to use it. The
-    export is run and compared with the model before it is saved.
+    The export accepts any batch size and text length. The folder also contains the
+    tokenizer and export.json, which describes inputs and outputs. Before it is saved,
+    the export is run and compared with the model.
 
     Examples:
 
@@ -103,7 +120,7 @@ def export(
             f"--format must be one of {', '.join(EXPORT_FORMATS)}, got {format}."
         )
     if opset is not None and format != "onnx":
-        raise SettingsError(f"--opset needs --format onnx, got --format {format}.")
+        raise SettingsError(f"--opset requires --format onnx, got {format}.")
     try:
         from perron.integrations import export as exporting
     except ModuleNotFoundError as error:
@@ -117,14 +134,14 @@ def export(
     pipeline = load(model)
     exporting.check_folder(folder, force)
     if format == "onnx":
-        made = exporting.export_onnx(
+        exported = exporting.export_onnx(
             pipeline, folder, opset=opset or exporting.DEFAULT_OPSET, replace=force
         )
     else:
-        made = exporting.export_torch(pipeline, folder, replace=force)
-    for path in made.files:
+        exported = exporting.export_torch(pipeline, folder, replace=force)
+    for path in exported.files:
         results.print(f"{path}  {path.stat().st_size:,} bytes")
     results.print(
-        "probabilities and weights differ from the model's by "
-        f"{made.max_abs_difference:.1e} at most, on texts of random words"
+        "maximum difference of probabilities and weights from the model: "
+        f"{exported.max_abs_difference:.1e} (on texts of random words)"
     )

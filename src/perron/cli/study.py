@@ -1,4 +1,4 @@
-"""``perron study`` and ``perron compare``: many runs that answer one question."""
+"""``perron study`` and ``perron compare``."""
 
 import json
 import os
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from perron.experiments.study import Study, Trial
     from perron.training.callbacks import Callback
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-DEFAULT = "centrality,self-attention,max,mean"
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+DEFAULT_AGGREGATORS = "centrality,self-attention,max,mean"
 
 
 def study(
     name: Annotated[
         str,
         typer.Argument(
-            help="TOML file of the study, such as papers/gong2019/studies/sst2.toml."
+            help="Path of the study's TOML file, such as "
+            "papers/gong2019/studies/sst2.toml."
         ),
     ],
     out: Annotated[
@@ -44,11 +45,12 @@ def study(
     set_: options.Set = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run variants of a recipe with several seeds, and test whether they differ.
+    """Train variants of a recipe with several seeds and compare them.
 
-    All variants are tuned with equal effort. Finished runs are not repeated, and a
-    stopped run is resumed by typing the same command again. Several such commands at
-    the same time share the work.
+    All variants are tuned with the same effort, and differences in accuracy are tested
+    for significance. To resume an interrupted study, run the same command again;
+    finished runs are not repeated. Several such commands at the same time share the
+    runs.
 
     Examples:
 
@@ -59,14 +61,14 @@ def study(
     from perron.experiments import read_study, run_study
 
     overrides = [*vector_overrides(vectors), *(set_ or ())]
-    chosen = read_study(name, overrides, seeds)
+    loaded = read_study(name, overrides, seeds)
     folder = out or Path("runs") / "studies" / Path(name).stem
     if workers > 1:
         run_workers(workers)
     records = run_study(
-        chosen, folder, root=data_dir, on_trial=None if quiet else print_trial
+        loaded, folder, root=data_dir, on_trial=None if quiet else print_trial
     )
-    report(chosen, records, folder, "study", quiet)
+    report(loaded, records, folder, "study", quiet)
 
 
 @with_options(TrainOptions)
@@ -75,12 +77,12 @@ def compare(
     aggregators: Annotated[
         str,
         typer.Option(
-            help="Names, with settings after a colon, separated by spaces or commas: "
-            "'centrality:heads=2 dynamic-routing:reverse=true max'."
+            help="Aggregators to compare, separated by spaces or commas. Settings "
+            "follow a colon: 'centrality:num_heads=2 dynamic-routing:reverse=true max'."
         ),
-    ] = DEFAULT,
+    ] = DEFAULT_AGGREGATORS,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Number of seeds: 0, 1, 2, ...")
+        int, typer.Option(min=1, help="Number of seeds. The seeds are 0, 1, 2, ...")
     ] = 3,
     out: Annotated[
         Path | None,
@@ -88,10 +90,11 @@ def compare(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train aggregators with several seeds, and test whether they differ.
+    """Train several aggregators with several seeds and compare them.
 
-    This is a study with one variant per aggregator. Finished runs are not repeated, and
-    a stopped run is resumed: type the same command again, or ask for more seeds.
+    Differences in accuracy are tested for significance. To resume an interrupted
+    comparison, run the same command again; finished runs are not repeated. To add
+    seeds, run it again with a larger --seeds.
 
     Examples:
 
@@ -115,18 +118,16 @@ def compare(
 
 
 def split_names(text: str) -> list[str]:
-    """Return the names of aggregators; after a colon, commas separate settings too."""
+    """Split a list of aggregators, keeping comma-separated settings together."""
     names: list[str] = []
-    for part in text.replace(",", " , ").split():
-        if part == ",":
-            continue
+    for part in text.replace(",", " ").split():
         if names and "=" in part and ":" not in part:
             names[-1] += f",{part}"
         else:
             names.append(part)
     if not names or len(set(names)) != len(names):
         raise SettingsError(
-            f"--aggregators must name each aggregator once, got {text!r}."
+            f"--aggregators must be a list of distinct aggregators, got {text!r}."
         )
     return names
 
@@ -134,7 +135,7 @@ def split_names(text: str) -> list[str]:
 def report(
     study: "Study", records: "Sequence[RunRecord]", folder: Path, name: str, quiet: bool
 ) -> None:
-    """Write the files of a study, and print its table."""
+    """Write the report of a study and print its table."""
     if not is_main_process():
         return
     from perron.experiments.report import write_report
@@ -142,11 +143,11 @@ def report(
     results.print(rich_table(study, write_report(study, records, folder, name)))
     if not quiet:
         files = [f"{name}.md", f"{name}.json", f"{name}.png", "runs.csv"]
-        print_message(f"Also in {folder}: {', '.join(files)}, records.jsonl")
+        print_message(f"Saved in {folder}: {', '.join(files)}, records.jsonl")
 
 
 def rich_table(study: "Study", rows: "Sequence[SummaryRow]") -> Table:
-    """Return the table of a study for the terminal."""
+    """Return the table of a study for display in a terminal."""
     from perron.experiments.report import columns
 
     shown = columns(study, rows)
@@ -157,14 +158,14 @@ def rich_table(study: "Study", rows: "Sequence[SummaryRow]") -> Table:
 
 
 def vector_overrides(vectors: Sequence[str] | None) -> list[str]:
-    """Return --vectors as settings."""
+    """Convert --vectors to overrides of a recipe."""
     if vectors is None:
         return []
     return [f"vectors={json.dumps([name for name in vectors if name != 'none'])}"]
 
 
 def print_trial(trial: "Trial", done: int, known: int) -> "Sequence[Callback]":
-    """Print which run begins; return its progress bar."""
+    """Print the command of a run that is about to start; return its progress bar."""
     from perron.cli.runs import TrainingBar
 
     point = f", point {trial.point}" if len(trial.study.grid) > 1 else ""
@@ -174,59 +175,60 @@ def print_trial(trial: "Trial", done: int, known: int) -> "Sequence[Callback]":
 
 
 def run_workers(
-    workers: int, words: Sequence[str] | None = None, module: str = "perron"
+    workers: int, arguments: Sequence[str] | None = None, module: str = "perron"
 ) -> None:
-    """Run a command in several processes, each with its share of the cores.
+    """Run a command in several processes that share the CPU cores.
 
     The command must skip work that another process has claimed. Two processes with one
     thread each train small models faster than one process with two threads.
 
     Args:
         workers: Number of processes.
-        words: Arguments of the command. Defaults to those of this process, without
+        arguments: Arguments of the command. Defaults to those of this process, without
             ``--workers``.
-        module: Module that is the command, as in ``python -m perron``.
+        module: Module to run, as in ``python -m perron``.
     """
     from perron.training.state import sigterm_as_interrupt
 
     threads = str(max(1, (os.cpu_count() or 1) // workers))
-    environment = os.environ | {name: threads for name in _THREADS}
-    words = without_workers(sys.argv[1:]) if words is None else words
-    command = [sys.executable, "-m", module, *words]
-    # They speak through a pipe, for lines are readable when mixed, and bars are not.
-    heard, spoken = os.pipe()
-    running: list[subprocess.Popen[bytes]] = []
+    environment = os.environ | {name: threads for name in _THREAD_VARIABLES}
+    if arguments is None:
+        arguments = without_workers(sys.argv[1:])
+    command = [sys.executable, "-m", module, *arguments]
+    # Through a pipe, workers print lines, which can be interleaved, and no bars.
+    read_end, write_end = os.pipe()
+    processes: list[subprocess.Popen[bytes]] = []
     with sigterm_as_interrupt():
         try:
             for _ in range(workers):
-                running.append(
+                processes.append(
                     subprocess.Popen(
                         command,
                         env=environment,
                         stdout=subprocess.DEVNULL,
-                        stderr=spoken,
+                        stderr=write_end,
                     )
                 )
-            os.close(spoken)
-            with os.fdopen(heard, encoding="utf-8", errors="replace") as lines:
+            os.close(write_end)
+            with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     print_message(line.rstrip("\n"))
-            failed = [process for process in running if process.wait() != 0]
-        finally:  # they save what they have, which takes them a moment
-            for process in running:
+            failed = [process for process in processes if process.wait() != 0]
+        finally:  # workers take a moment to save a checkpoint
+            for process in processes:
                 process.terminate()
-            for process in running:
+            for process in processes:
                 process.wait()
     if failed:
         raise PerronError(
-            f"{len(failed)} of {workers} processes failed; the reason is above. What "
-            "is done is kept: type the same command again to go on"
+            f"{len(failed)} of {workers} processes failed, see the messages above. Run "
+            "the same command again to resume."
         )
 
 
 def without_workers(arguments: list[str]) -> list[str]:
     """Return the arguments without --workers and its value."""
-    kept = []
+    remaining = []
     skip = False
     for argument in arguments:
         if skip or argument.startswith("--workers="):
@@ -234,5 +236,5 @@ def without_workers(arguments: list[str]) -> list[str]:
         elif argument == "--workers":
             skip = True
         else:
-            kept.append(argument)
-    return kept
+            remaining.append(argument)
+    return remaining

@@ -1,11 +1,16 @@
-"""``perron train`` and ``perron finish``: from a recipe or a file to a saved model."""
+"""``perron train`` and ``perron finish``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perron.cli.console import is_main_process, print_message, results
+from perron.cli.console import (
+    is_main_process,
+    print_message,
+    print_skipped,
+    results,
+)
 from perron.cli.options import DataDir, Quiet, TrainOptions, with_options
 from perron.errors import SettingsError
 
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def print_data_summary(prepared: "PreparedRun") -> None:
-    """Say what the data and the word vectors are like, and what was left out."""
+    """Print the size of data, vocabulary, word vectors and model."""
     splits, recipe = prepared.splits, prepared.recipe
     sizes = [len(prepared.train), len(prepared.dev)]
     sizes.append(0 if prepared.test is None else len(prepared.test))
@@ -24,19 +29,17 @@ def print_data_summary(prepared: "PreparedRun") -> None:
         f"(train / dev / test), {len(splits.labels)} classes"
     )
     for path, count in splits.skipped.items():
-        if count:
-            print_message(f"{path}: left out {count} bad row{'s' if count > 1 else ''}")
-    kind = "words" if prepared.model.config.pretrained is None else "pieces of words"
-    print_message(f"vocabulary: {len(prepared.processor.tokenizer.words):,} {kind}")
+        print_skipped(count, path)
+    unit = "words" if prepared.model.config.pretrained is None else "subwords"
+    print_message(f"vocabulary: {len(prepared.processor.tokenizer.words):,} {unit}")
     for name, coverage in prepared.coverage.items():
-        print_message(f"{name}: has {coverage}")
-        if skipped := prepared.skipped_vectors[name]:
-            print_message(f"{name}: left out {skipped} bad rows")
-    parts = recipe.model
-    weights = sum(p.numel() for p in prepared.model.parameters() if p.requires_grad)
+        print_message(f"{name}: {coverage}")
+        print_skipped(prepared.skipped_vectors[name], name)
+    model = recipe.model
+    parameters = sum(p.numel() for p in prepared.model.parameters() if p.requires_grad)
     print_message(
-        f"model: {parts.kind}, {parts.encoder.name}, {parts.aggregator.name}; "
-        f"{weights:,} weights to learn"
+        f"model: {model.kind}, {model.encoder.name}, {model.aggregator.name}; "
+        f"{parameters:,} trainable parameters"
     )
 
 
@@ -47,25 +50,28 @@ def train(
         Path | None, typer.Option(help="Folder of the run. Defaults to runs/RECIPE.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run in --out.")
+        bool, typer.Option("--resume", help="Resume the interrupted run in --out.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Random seed. Defaults to that of the recipe."),
+    ] = None,
     log_with: Annotated[
         list[str] | None,
         typer.Option(
-            help="Experiment tracker that logs each epoch: tensorboard, wandb, or "
-            "another one of accelerate. Repeat it for several."
+            help="Experiment tracker to log each epoch to: tensorboard, wandb, or "
+            "another tracker supported by accelerate. Can be repeated."
         ),
     ] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="The same as --log-with tensorboard.")
+        bool, typer.Option("--tensorboard", help="Short for --log-with tensorboard.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model, and save that of the best epoch in a folder.
+    """Train a model and save its best epoch in a folder.
 
-    The folder holds the best model so far from the end of the first epoch on: predict,
-    evaluate and graph work while training is running. A run that was stopped can be
+    From the end of the first epoch on, the folder holds the best model so far, which
+    you can already use with predict, evaluate and graph. An interrupted run can be
     resumed with --resume, or ended with `perron finish`.
 
     Examples:
@@ -90,21 +96,21 @@ def train(
     if resume and options.recipe is None and options.data is None:
         if out is None:
             raise SettingsError(
-                "--resume needs the folder of the run. Add --out FOLDER."
+                "--resume requires the folder of the run. Add --out FOLDER."
             )
         if options != TrainOptions() or seed is not None:
             raise SettingsError(
-                "--resume uses the settings of the run. Leave out all other options."
+                "--resume uses the settings of the run. Remove all other options."
             )
-        chosen = read_settings(out)
+        recipe = read_settings(out)
     else:
-        chosen = resolve_recipe(options, seed)
+        recipe = resolve_recipe(options, seed)
     folder = out or Path("runs") / options.name
     trackers = [*(log_with or []), *(["tensorboard"] if tensorboard else [])]
     reading = ReadingBar()
     try:
         result = run_training(
-            chosen,
+            recipe,
             folder,
             resume=resume,
             callbacks=() if quiet else [TrainingBar()],
@@ -114,25 +120,25 @@ def train(
         )
     except TrainingInterrupted as stopped:
         print_message(
-            f"{stopped}. Resume with: perron train --resume --out {folder}\n"
-            f"Or end it with its best epoch so far: perron finish {folder}"
+            f"{stopped}. To resume: perron train --resume --out {folder}\n"
+            f"To end the run with its best epoch so far: perron finish {folder}"
         )
         raise typer.Exit(128 + stopped.signal_number) from stopped
     finally:
-        reading.end()
+        reading.stop()
     if is_main_process():
-        _print_result(result, folder, chosen.model.kind == "pair", quiet)
+        _print_result(result, folder, recipe.model.kind == "pair", quiet)
 
 
 def finish(
-    run: Annotated[Path, typer.Argument(help="Folder of a run that was stopped.")],
+    run: Annotated[Path, typer.Argument(help="Folder of an interrupted run.")],
     data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Finish a run that was stopped: test its best epoch so far, and end it there.
+    """Finish an interrupted run with its best epoch so far.
 
-    Writes result, model card and curves as if training had ended by itself, and deletes
-    the checkpoint: the run can no longer be resumed.
+    Evaluates that epoch, writes the result, model card and learning curves, and deletes
+    the checkpoint. The run can no longer be resumed.
 
     Examples:
 
@@ -151,7 +157,7 @@ def finish(
             vector_progress=None if quiet else reading,
         )
     finally:
-        reading.end()
+        reading.stop()
     if is_main_process():
         is_pair = read_settings(run).model.kind == "pair"
         _print_result(result, run, is_pair, quiet)
@@ -169,11 +175,11 @@ def _print_result(result: "Result", folder: Path, is_pair: bool, quiet: bool) ->
     if result.dev["accuracy"] <= result.majority_share:
         print_message(
             "The dev accuracy is no better than always predicting the most frequent "
-            f"class ({100 * result.majority_share:.2f} %): the model has not learned "
-            "anything. Try more texts, --set training.patience=20, "
+            f"class ({100 * result.majority_share:.2f} %), so the model has not "
+            "learned anything. Try more texts, --set training.patience=20, "
             "--set training.batch_size=8 --set training.min_batch_size=8, or another "
-            "--set training.learning_rate"
+            "--set training.learning_rate."
         )
     if not quiet:
         texts = '"..." "..."' if is_pair else '"..."'
-        print_message(f"Saved in {folder}. Try: perron predict {folder} {texts}")
+        print_message(f"Saved in {folder}. Try it: perron predict {folder} {texts}")
