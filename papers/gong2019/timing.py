@@ -81,25 +81,25 @@ class StepTimes:
 def timing(workspace: Workspace) -> Artifact:
     """Time training steps on real batches, with all methods on each batch."""
     if workspace.only_done:
-        advice = "leave out --only-done, since times are measured in every run"
+        advice = "measured times. Leave out --only-done to measure them"
         return missing_artifact("timing", TITLE, advice, COLUMNS)
     results = []
     missing = []
     if reason := workspace.missing(FLAT):
-        missing.append(f"{reason}.")
+        missing.append(reason)
     else:
         results.append(time_steps(workspace, FLAT, "flat", FLAT_BATCHES))
     overrides = [f"data.max_train_rows={DOCUMENT_ROWS}"]
     for name in DOCUMENTS:
         if reason := workspace.missing(name):
-            missing.append(f"{reason}.")
+            missing.append(reason)
         else:
             batches = DOCUMENT_BATCHES
             times = time_steps(workspace, name, "hierarchical", batches, overrides)
             results.append(times)
             break
     if not results:
-        return missing_artifact("timing", TITLE, " ".join(missing), COLUMNS)
+        return missing_artifact("timing", TITLE, ". Missing: ".join(missing), COLUMNS)
     table = [row for times in results for row in times.rows()]
     text = [
         markdown_table(COLUMNS, table),
@@ -114,7 +114,7 @@ def timing(workspace: Workspace) -> Artifact:
         f"{torch.get_num_threads()} thread(s), {_load()}torch {torch.__version__}, "
         f"commit {source_version()}.",
         *(times.origin for times in results),
-        *(f"Missing: {reason}" for reason in missing),
+        *(f"Missing: {reason}." for reason in missing),
     ]
     return Artifact("timing", TITLE, "\n\n".join(text) + "\n", [COLUMNS, *table])
 
@@ -133,7 +133,7 @@ def time_steps(
         name: Name of the study.
         kind: Kind of model, for the table.
         batches: Number of batches to time.
-        overrides: Settings, which those of ``workspace`` take precedence over.
+        overrides: Settings with lower precedence than those of ``workspace``.
     """
     study = read_study(study_file(name), [*overrides, *workspace.overrides])
     trials = {key: Trial(study, key, 0, 0) for key in (AVERAGE, REFERENCE, VARIANT)}
