@@ -1,4 +1,4 @@
-"""Perron as estimators of scikit-learn; needs the extra ``train``."""
+"""Text estimators for scikit-learn (extra ``train``)."""
 
 try:
     from perron.integrations.scikit_learn import (
@@ -7,7 +7,7 @@ try:
     )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"perron.sklearn needs {error.name}: pip install 'perron[train]'",
+        f"perron.sklearn needs {error.name}. Run: pip install 'perron[train]'",
         name=error.name,
     ) from error
 

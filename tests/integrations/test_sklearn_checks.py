@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of estimators, as far as they apply to texts."""
+"""scikit-learn's estimator checks, as far as they apply to texts."""
 
 import re
 import warnings
@@ -45,12 +45,12 @@ NOT_APPLICABLE = {
 def checks():
     for kind in (RowClassifier, RowVectorizer):
         estimator = kind(**SMALL, early_stopping=False)
-        for prepared, check in estimator_checks_generator(estimator):
+        for configured, check in estimator_checks_generator(estimator):
             name = getattr(check, "func", check).__name__
             options = getattr(check, "keywords", {})
-            words = [name, *(str(value) for value in options.values())]
+            parts = [name, *(str(value) for value in options.values())]
             yield pytest.param(
-                prepared, check, name, id=f"{kind.__name__}-{'-'.join(words)}"
+                configured, check, name, id=f"{kind.__name__}-{'-'.join(parts)}"
             )
 
 
@@ -58,17 +58,17 @@ CHECKS = list(checks())
 
 
 @pytest.mark.parametrize(("estimator", "check", "name"), CHECKS)
-def test_scikit_learns_check_passes(estimator, check, name):
+def test_the_estimator_check_passes(estimator, check, name):
     if name == "check_class_weight_classifiers":
         estimator.set_params(early_stopping=True)  # or it trains a thousand epochs
     if name not in NOT_APPLICABLE:
         check(estimator)
-    elif name != "check_methods_sample_order_invariance":  # it may pass, by chance
+    elif name != "check_methods_sample_order_invariance":  # may pass by chance
         with pytest.raises((AssertionError, ValueError, TypeError)):
             check(estimator)
 
 
-def test_every_exception_is_a_check_that_is_run():
+def test_every_exception_is_an_existing_check():
     assert set(NOT_APPLICABLE) <= {parameters.values[2] for parameters in CHECKS}
 
 
@@ -78,8 +78,8 @@ def test_the_page_lists_the_exceptions_with_their_reasons():
 
 
 @pytest.mark.parametrize("kind", [CentralityClassifier, CentralityVectorizer])
-def test_scikit_learn_itself_leaves_estimators_of_texts_alone(kind):
-    with warnings.catch_warnings(record=True, action="always") as told:
-        done = check_estimator(kind())
-    assert [check["check_name"] for check in done] == ["check_estimator_cloneable"]
-    assert {warning.category for warning in told} == {SkipTestWarning}
+def test_check_estimator_skips_text_estimators(kind):
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        results = check_estimator(kind())
+    assert [check["check_name"] for check in results] == ["check_estimator_cloneable"]
+    assert {warning.category for warning in caught} == {SkipTestWarning}

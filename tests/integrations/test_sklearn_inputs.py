@@ -1,4 +1,4 @@
-"""What is taken for texts and labels, and what is refused, with its row."""
+"""Validation of texts, labels, weights and parameters."""
 
 import runpy
 import sys
@@ -21,11 +21,11 @@ from perron.integrations.scikit_learn.parameters import (
 from perron.sklearn import CentralityClassifier, CentralityVectorizer
 
 TEXTS, LABELS = opinions(40)
-ONE = {"max_iter": 1, "early_stopping": False}
+ONE_EPOCH = {"max_iter": 1, "early_stopping": False}
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         ("a", "", "c"),
         np.array(["a", "", "c"]),
@@ -35,16 +35,16 @@ ONE = {"max_iter": 1, "early_stopping": False}
         pd.Series(["a", "", "c"], dtype="category"),
         (letter for letter in ["a", "", "c"]),
     ],
-    ids=lambda given: f"{type(given).__name__} {getattr(given, 'dtype', '')}",
+    ids=lambda values: f"{type(values).__name__} {getattr(values, 'dtype', '')}",
 )
-def test_texts_come_in_many_forms(given):
-    texts = check_texts(given)
+def test_texts_can_be_any_sequence_of_strings(values):
+    texts = check_texts(values)
     assert texts == ["a", "", "c"]
     assert {type(text) for text in texts} == {str}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ("a text", r"texts.*\[text\]"),
         (b"a text", r"texts.*\[text\]"),
@@ -66,15 +66,18 @@ def test_texts_come_in_many_forms(given):
         (["a", "\ud800"], "row 1.*Unicode"),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(given, message):
+def test_invalid_texts_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
-        check_texts(given)
+        check_texts(values)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
-        (None, "requires y to be passed, but the target y is None"),  # scikit-learn's
+        (
+            None,
+            "requires y to be passed, but the target y is None",
+        ),
         (5, r"\by\b.*\bint\b"),
         ("ab", r"\by\b.*\bstr\b"),
         (["a", 1], r"row 0.*'a'.*row 1.*\b1\b"),
@@ -86,27 +89,27 @@ def test_what_is_no_list_of_texts_is_refused(given, message):
         ([object(), object()], "Unknown label type"),
         (["a"], "inconsistent numbers of samples"),
     ],
-    ids=lambda part: part if isinstance(part, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_labels_of_no_use_are_refused(given, message):
+def test_invalid_labels_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
-        check_labels(given, ["a text", "another"])
+        check_labels(values, ["a text", "another"])
 
 
-def test_a_column_of_labels_is_taken_with_a_warning():
+def test_a_column_vector_of_labels_is_accepted_with_a_warning():
     with pytest.warns(DataConversionWarning, match="column-vector"):
         labels = check_labels(np.array([["a"], ["b"]]), ["a text", "another"])
     assert labels.tolist() == ["a", "b"]
     assert check_labels(pd.Series(["x", "y"]), ["a", "b"]).tolist() == ["x", "y"]
 
 
-def test_one_class_is_too_few():
+def test_a_single_class_is_refused():
     with pytest.raises(ValueError, match=mentions("y", "'good'")):
         CentralityClassifier().fit(["a", "b"], ["good", "good"])
 
 
 @pytest.mark.parametrize(
-    ("weights", "of_class", "message"),
+    ("sample_weight", "class_weight", "message"),
     [
         ([1.0], None, "sample_weight.shape"),
         ([1.0, -1.0], None, "Negative values"),
@@ -116,15 +119,15 @@ def test_one_class_is_too_few():
         (None, "even", "class_weight"),
     ],
 )
-def test_weights_of_no_use_are_refused(weights, of_class, message):
+def test_invalid_weights_are_refused(sample_weight, class_weight, message):
     with pytest.raises(ValueError, match=message):
-        check_weights(weights, of_class, ["x", "y"], np.array(["a", "b"]))
+        check_weights(sample_weight, class_weight, ["x", "y"], np.array(["a", "b"]))
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("num_heads", 0, r"heads: .*\b1\b.*\b0\b"),
+        ("num_heads", 0, r"num_heads: .*\b1\b.*\b0\b"),
         ("hidden_dim", 2.5, r"hidden_dim: .*integer.*2\.5"),
         ("dropout", 1.0, r"dropout: .*1\.0"),
         ("learning_rate", -1, "learning_rate: "),
@@ -140,35 +143,35 @@ def test_weights_of_no_use_are_refused(weights, of_class, message):
         ("max_iter", None, "max_iter: "),
     ],
 )
-def test_a_wrong_parameter_is_named_when_it_is_used(name, value, message):
-    model = CentralityClassifier(**{name: value})  # not before
+def test_an_invalid_parameter_is_named_by_fit(name, value, message):
+    model = CentralityClassifier(**{name: value})  # does not raise
     with pytest.raises(ValueError, match=message):
         model.fit(TEXTS, LABELS)
 
 
-def test_several_sources_of_vectors_are_a_list_or_a_tuple():
-    given = CentralityClassifier().get_params()
+def test_vectors_can_be_one_source_or_a_list_or_a_tuple():
+    params = CentralityClassifier().get_params()
     for vectors in (["a", "b"], ("a", "b")):
-        assert read_parameters(given | {"vectors": vectors}).sources == ("a", "b")
-    assert read_parameters(given | {"vectors": "a"}).sources == ("a",)
-    assert read_parameters(given).sources == ()
+        assert read_parameters(params | {"vectors": vectors}).sources == ("a", "b")
+    assert read_parameters(params | {"vectors": "a"}).sources == ("a",)
+    assert read_parameters(params).sources == ()
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
-def test_texts_are_checked_when_they_are_classified(method):
-    model = CentralityClassifier(**QUICK | ONE).fit(TEXTS, LABELS)
+def test_prediction_checks_the_texts(method):
+    model = CentralityClassifier(**QUICK | ONE_EPOCH).fit(TEXTS, LABELS)
     for texts, message in (("a text", r"\[text\]"), (["a", 3], r"row 1.*\b3\b")):
         with pytest.raises(ValueError, match=message):
             getattr(model, method)(texts)
     assert len(getattr(model, method)(pd.Series(["a", "b"], index=[8, 9]))) == 2
 
 
-def test_a_vectorizer_that_learns_wants_labels():
+def test_a_vectorizer_without_a_model_requires_labels():
     with pytest.raises(ValueError, match="requires y to be passed"):
         CentralityVectorizer().fit(TEXTS)
 
 
-def test_a_missing_library_is_named_with_the_extra_that_has_it(monkeypatch):
+def test_an_import_without_the_extra_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "perron.integrations.scikit_learn", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'perron\[train\]'"):
         runpy.run_path(perron.sklearn.__file__)

@@ -1,4 +1,4 @@
-"""Pickles hold plain data, and come back the same."""
+"""Pickles and copies of the estimators."""
 
 import copy
 import pickle
@@ -28,14 +28,14 @@ def leaves(value):
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
-        for part in value:
-            yield from leaves(part)
+        for item in value:
+            yield from leaves(item)
     else:
         yield value
 
 
 @pytest.mark.parametrize("kind", [CentralityClassifier, CentralityVectorizer])
-def test_the_state_is_plain_data(kind, fitted):
+def test_the_state_contains_only_plain_data(kind, fitted):
     state = kind(**QUICK).set_params(max_iter=1).fit(TEXTS, LABELS).__getstate__()
     for leaf in leaves(state):
         assert type(leaf) in PLAIN or type(leaf) is np.ndarray, leaf
@@ -50,13 +50,13 @@ def test_the_state_is_plain_data(kind, fitted):
     assert b"torch" not in pickle.dumps(fitted)
 
 
-def test_a_pickle_holds_the_files_of_a_model_folder(fitted, tmp_path):
+def test_a_pickle_contains_the_files_of_a_model_folder(fitted, tmp_path):
     fitted.pipeline_.save_pretrained(tmp_path)
     files = fitted.__getstate__()["pipeline_"]["files"]
     assert files == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
-def test_a_pickle_names_the_public_module_and_its_format_version(fitted):
+def test_a_pickle_stores_the_public_module_and_the_format_version(fitted):
     content = pickle.dumps(fitted)
     modules = {
         argument.split()[0]
@@ -68,14 +68,14 @@ def test_a_pickle_names_the_public_module_and_its_format_version(fitted):
     assert not hasattr(pickle.loads(content), "format_version")
 
 
-def test_a_pickle_of_the_future_is_refused(fitted):
+def test_a_pickle_of_a_newer_version_is_refused(fitted):
     state = fitted.__getstate__() | {"format_version": current_version("pickle") + 1}
     with pytest.raises(DataError, match=r"newer version of Perron .*Upgrade"):
         CentralityClassifier().__setstate__(state)
 
 
 @pytest.mark.parametrize(
-    "copied",
+    "make_copy",
     [
         lambda model, folder: pickle.loads(pickle.dumps(model)),
         lambda model, folder: copy.deepcopy(model),
@@ -83,26 +83,26 @@ def test_a_pickle_of_the_future_is_refused(fitted):
     ],
     ids=["pickle", "deepcopy", "joblib"],
 )
-def test_a_copy_is_the_same(fitted, copied, tmp_path):
+def test_a_copy_predicts_the_same(fitted, make_copy, tmp_path):
     rng = torch.get_rng_state()
-    again = copied(fitted, tmp_path)
+    copied = make_copy(fitted, tmp_path)
     assert torch.equal(torch.get_rng_state(), rng)
-    assert again.get_params() == fitted.get_params()
-    assert (again.predict_proba(TEXTS) == fitted.predict_proba(TEXTS)).all()
-    assert again.loss_curve_ == fitted.loss_curve_
-    assert again.vocabulary_ == fitted.vocabulary_
-    found, wanted = (m.pipeline_.explain(TEXTS[0]) for m in (again, fitted))
-    assert found.words[0].weights == wanted.words[0].weights
+    assert copied.get_params() == fitted.get_params()
+    assert (copied.predict_proba(TEXTS) == fitted.predict_proba(TEXTS)).all()
+    assert copied.loss_curve_ == fitted.loss_curve_
+    assert copied.vocabulary_ == fitted.vocabulary_
+    actual, expected = (m.pipeline_.explain(TEXTS[0]) for m in (copied, fitted))
+    assert actual.words[0].weights == expected.words[0].weights
 
 
-def test_an_estimator_that_is_not_fitted_can_be_pickled():
+def test_an_unfitted_estimator_can_be_pickled():
     model = CentralityVectorizer(num_heads=3)
     assert pickle.loads(pickle.dumps(model)).get_params() == model.get_params()
 
 
-def test_a_copy_goes_on_by_itself(fitted):
-    again = copy.deepcopy(fitted).set_params(warm_start=True)
+def test_training_a_copy_does_not_change_the_original(fitted):
+    copied = copy.deepcopy(fitted).set_params(warm_start=True)
     before = fitted.predict_proba(TEXTS)
-    again.fit(TEXTS, LABELS)
+    copied.fit(TEXTS, LABELS)
     assert (fitted.predict_proba(TEXTS) == before).all()
-    assert (again.predict_proba(TEXTS) != before).any()
+    assert (copied.predict_proba(TEXTS) != before).any()

@@ -6,8 +6,8 @@ from perron_tests.training import BAD, GOOD, PLAIN
 
 QUICK = {
     "encoder": "none",
-    "hidden_size": 8,
-    "embedding_size": 8,
+    "hidden_dim": 8,
+    "embedding_dim": 8,
     "dropout": 0.1,
     "learning_rate": 0.1,
     "batch_size": 40,

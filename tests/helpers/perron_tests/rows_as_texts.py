@@ -1,8 +1,8 @@
-"""The estimators for rows of numbers, so that scikit-learn's own checks can be run.
+"""Estimators for rows of numbers, for running scikit-learn's estimator checks.
 
-Those checks make matrices. Here a row becomes a text with a word for each number, and
-whatever is no matrix reaches the estimator as it is. Rows of another length than those
-of `fit` are refused, as some checks end with that; all else is the estimator's own.
+The checks generate matrices. Each row is turned into a text with one word per number;
+anything that is not a matrix is passed to the estimator unchanged. Rows of a different
+length than in `fit` are refused, because some checks require it.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ SMALL = {
 }
 
 
-def texts_of(X: Any, columns: int | None = None) -> Any:
+def rows_to_texts(X: Any, columns: int | None = None) -> Any:
     if isinstance(X, list) and isinstance(X[0], list):
         X = np.array(X)
     if not hasattr(X, "__array__"):
@@ -32,16 +32,16 @@ def texts_of(X: Any, columns: int | None = None) -> Any:
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
         return X
     if columns not in (None, matrix.shape[1]):
-        raise ValueError(f"{matrix.shape[1]} columns, but {columns} were fitted")
+        raise ValueError(f"X must have {columns} columns, got {matrix.shape[1]}.")
     steps = np.clip(np.nan_to_num(matrix * 2.0), -9, 9).round().astype(int) + 9
     return [" ".join(f"x{n}y{step}" for n, step in enumerate(row)) for row in steps]
 
 
-class Rows:
-    """What both have in common."""
+class RowMixin:
+    """Mixin that converts rows of numbers to texts."""
 
     def fit(self, X, y=None, sample_weight=None):
-        super().fit(texts_of(X), y, sample_weight)
+        super().fit(rows_to_texts(X), y, sample_weight)
         self._columns = np.asarray(X).shape[1]
         return self
 
@@ -51,11 +51,11 @@ class Rows:
         return tags
 
 
-class RowClassifier(Rows, CentralityClassifier):
+class RowClassifier(RowMixin, CentralityClassifier):
     def predict_proba(self, X):
-        return super().predict_proba(texts_of(X, getattr(self, "_columns", None)))
+        return super().predict_proba(rows_to_texts(X, getattr(self, "_columns", None)))
 
 
-class RowVectorizer(Rows, CentralityVectorizer):
+class RowVectorizer(RowMixin, CentralityVectorizer):
     def transform(self, X):
-        return super().transform(texts_of(X, getattr(self, "_columns", None)))
+        return super().transform(rows_to_texts(X, getattr(self, "_columns", None)))

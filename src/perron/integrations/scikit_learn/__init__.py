@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn that take texts."""
+"""Text estimators for scikit-learn (extra ``train``)."""
 
 import sys
 
@@ -10,7 +10,7 @@ from perron.integrations.scikit_learn.classifier import (
 
 __all__ = ["CentralityClassifier", "CentralityVectorizer"]
 
-# A pickle names the module of a class. New ones name the public module, so that the
-# modules in here can change; those of format version 1 name modules that may be gone.
+# A pickle stores the module of a class. Pickles store the public module, so that these
+# modules can be renamed. Pickles of format version 1 refer to the module `vectorizer`.
 CentralityClassifier.__module__ = CentralityVectorizer.__module__ = "perron.sklearn"
 sys.modules[f"{__name__}.vectorizer"] = classifier

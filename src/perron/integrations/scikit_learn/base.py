@@ -1,4 +1,4 @@
-"""The base class of the estimators: parameters, fitting and pickling."""
+"""Base class of the estimators: parameters, training and pickling."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,12 +28,12 @@ from perron.training.callbacks import Callback
 from perron.training.loop import Loop, SingleDevice
 from perron.training.prepare import build_classifier
 
-# torch has one stream of random numbers for all threads: fits in threads take turns.
+# torch has a single random state for all threads, so fits in threads run one at a time.
 _RNG_LOCK = Lock()
 
 
 class TextEstimator(BaseEstimator):
-    """Trains a model on texts and labels; see `CentralityClassifier`."""
+    """Base class of text estimators. See `CentralityClassifier` for the parameters."""
 
     pipeline_: Pipeline
 
@@ -96,7 +96,7 @@ class TextEstimator(BaseEstimator):
 
     @property
     def vocabulary_(self) -> dict[str, int]:
-        """The words that the model knows, with their ids."""
+        """Mapping of words to word ids."""
         check_is_fitted(self)
         words = self.pipeline_.processor.tokenizer.words
         return {word: row for row, word in enumerate(words)}
@@ -106,39 +106,39 @@ class TextEstimator(BaseEstimator):
         texts = check_texts(X)
         labels = check_labels(y, texts)
         weights = check_weights(sample_weight, self.class_weight, texts, labels)
-        counted = np.flatnonzero(weights)  # a text of no weight is as good as absent
-        classes, numbers = np.unique(labels[counted], return_inverse=True)
+        used = np.flatnonzero(weights)  # ignore texts with zero weight
+        classes, numbers = np.unique(labels[used], return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
-                "y must have at least two classes, but has one class: "
-                f"{classes.tolist()[0]!r}"
+                "y must have at least two classes, got only one class: "
+                f"{classes.tolist()[0]!r}."
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        parts = _split(numbers, classes, parameters, seed)
+        splits = _split(numbers, classes, parameters, seed)
         with _seeded_rng(seed, self.device):
             names = [str(name) for name in classes.tolist()]
-            known = [texts[row] for row in counted[parts[0]]]
-            pipeline = self._initial_pipeline(parameters, known, names, seed)
-            columns = np.array(columns_of(pipeline, classes))
-            train, *held_out = (
+            train_texts = [texts[row] for row in used[splits[0]]]
+            pipeline = self._initial_pipeline(parameters, train_texts, names, seed)
+            columns = np.array(class_columns(pipeline, classes))
+            train, *validation = (
                 encode_texts(
                     pipeline.processor,
-                    [texts[row] for row in counted[rows]],
+                    [texts[row] for row in used[rows]],
                     columns[numbers[rows]],
-                    weights[counted[rows]],
+                    weights[used[rows]],
                 )
-                for rows in parts
+                for rows in splits
             )
             history, best = _History(self.verbose), _BestWeights()
             Loop(
                 pipeline.model,
                 parameters.training(seed),
                 train,
-                held_out[0] if held_out else None,
+                validation[0] if validation else None,
                 accelerator=SingleDevice(self.device),
-                callbacks=[history, best] if held_out else [history],
+                callbacks=[history, best] if validation else [history],
             ).run()
-            if held_out:
+            if validation:
                 pipeline.model.load_state_dict(best.weights)
         self.pipeline_ = Pipeline(pipeline.model, pipeline.processor, pipeline.name)
         self.classes_ = classes
@@ -154,7 +154,7 @@ class TextEstimator(BaseEstimator):
         labels: Sequence[str],
         seed: int,
     ) -> Pipeline:
-        """Return the model to train; that of the last `fit` is left as it is."""
+        """Return the model to train. The model of the last `fit` is not modified."""
         if self.warm_start and hasattr(self, "pipeline_"):
             if self.model is None:
                 _check_same_model(self.pipeline_, parameters)
@@ -164,12 +164,14 @@ class TextEstimator(BaseEstimator):
             return _new_pipeline(parameters, texts, labels, seed)
         pipeline = load(self.model)
         if pipeline.processor.kind == "pair":
-            raise ValueError(f"model: {self.model} is for pairs of texts")
+            raise ValueError(
+                f"model must take single texts, but {self.model} takes pairs of texts."
+            )
         _check_same_classes(pipeline, labels)
         return pipeline
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return parameters and fitted attributes as plain data."""
+        """Return the parameters and fitted attributes as plain data."""
         state = dict(super().__getstate__())
         if "pipeline_" in state:
             pipeline: Pipeline = state["pipeline_"]
@@ -177,7 +179,7 @@ class TextEstimator(BaseEstimator):
         return stamp("pickle", state)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore what `__getstate__` returned; the model is on the CPU."""
+        """Restore the state of `__getstate__`, with the model on the CPU."""
         state = migrate("pickle", state)
         if "pipeline_" in state:
             saved = state["pipeline_"]
@@ -185,7 +187,7 @@ class TextEstimator(BaseEstimator):
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that rows are texts."""
+        """Return the tags: samples are strings."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.one_d_array = True
@@ -194,7 +196,7 @@ class TextEstimator(BaseEstimator):
 
 
 class _History(Callback):
-    """Collects the loss and the validation score of each epoch."""
+    """Record the loss and the validation score of each epoch."""
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
@@ -203,17 +205,17 @@ class _History(Callback):
 
     def on_epoch_end(self, loop: Loop, record: dict[str, Any]) -> None:
         self.losses.append(record["train_log_loss"])
-        held_out = ""
+        validation = ""
         if "dev_accuracy" in record:
             self.scores.append(record["dev_accuracy"])
-            held_out = f", validation score = {self.scores[-1]:.4f}"
+            validation = f", validation score = {self.scores[-1]:.4f}"
         if self._verbose:
             epoch, loss = len(self.losses), self.losses[-1]
-            print(f"Iteration {epoch}, loss = {loss:.4f}{held_out}")
+            print(f"Iteration {epoch}, loss = {loss:.4f}{validation}")
 
 
 class _BestWeights(Callback):
-    """Keeps the weights of the best epoch in memory."""
+    """Keep the weights of the best epoch in memory."""
 
     def __init__(self) -> None:
         self.weights: dict[str, torch.Tensor] = {}
@@ -227,49 +229,49 @@ class _BestWeights(Callback):
 def _new_pipeline(
     parameters: Parameters, texts: Sequence[str], labels: Sequence[str], seed: int
 ) -> Pipeline:
-    """Choose the vocabulary, read word vectors, and build a model."""
-    text, most = parameters.text, parameters.max_vocabulary
+    """Build a vocabulary and a model, with word vectors if there are any."""
+    text, limit = parameters.text, parameters.max_vocabulary
     built = build_classifier(
         parameters.model(),
         text,
         labels,
         seed,
-        count=lambda: dict(islice(count_words([texts], text.case).items(), most)),
+        count=lambda: dict(islice(count_words([texts], text.case).items(), limit)),
         vectors=parameters.sources,
     )
     return Pipeline(built.model, built.processor)
 
 
 def _check_same_model(pipeline: Pipeline, parameters: Parameters) -> None:
-    """Refuse to continue with a model that the parameters no longer describe."""
+    """Raise a ValueError if the parameters describe a different model."""
     config = pipeline.model.config
-    wanted = parameters.model(config.settings.embedding.embedding_dim)
+    expected = parameters.model(config.settings.embedding.embedding_dim)
     changed = [
         name
-        for name in type(wanted).model_fields
-        if getattr(wanted, name) != getattr(config.settings, name)
+        for name in type(expected).model_fields
+        if getattr(expected, name) != getattr(config.settings, name)
     ]
     if parameters.max_words != config.max_words:
         changed.append("max_words")
     if changed:
         raise ValueError(
-            "warm_start continues with the same model, but the parameters now describe "
-            f"another {changed[0]}. Change them back, or set warm_start=False."
+            "warm_start=True requires the same model, but the parameters describe a "
+            f"different {changed[0]}. Restore them, or set warm_start=False."
         )
 
 
 def _check_same_classes(pipeline: Pipeline, labels: Sequence[str]) -> None:
-    """Refuse labels that a model does not have, or that lack some of its own."""
+    """Raise a ValueError if the labels are not exactly those of the model."""
     if set(labels) != set(pipeline.labels):
         raise ValueError(
-            "y must have the same classes as the model that it trains: "
-            f"{', '.join(pipeline.labels)}; got {', '.join(labels)}."
+            "y must have the classes of the model "
+            f"({', '.join(pipeline.labels)}), got {', '.join(labels)}."
         )
 
 
 @contextmanager
 def _seeded_rng(seed: int, device: Any) -> Iterator[None]:
-    """Seed torch's random numbers for a while; afterwards they are as they were."""
+    """Seed torch inside the context and restore its random state afterwards."""
     try:
         is_cuda = torch.device(device).type == "cuda"
     except RuntimeError as error:
@@ -279,30 +281,28 @@ def _seeded_rng(seed: int, device: Any) -> Iterator[None]:
         yield
 
 
-def columns_of(pipeline: Pipeline, classes: np.ndarray) -> list[int]:
-    """Return where the model has each class."""
+def class_columns(pipeline: Pipeline, classes: np.ndarray) -> list[int]:
+    """Return the index of each class in the outputs of the model."""
     return [pipeline.labels.index(str(name)) for name in classes.tolist()]
 
 
 def _split(
     numbers: np.ndarray, classes: np.ndarray, parameters: Parameters, seed: int
 ) -> list[np.ndarray]:
-    """Return the rows to train on and, for early stopping, those that are held out.
+    """Return the rows for training and, with early stopping, those for validation.
 
-    Every class has its share in both, and at least one text.
+    The split is stratified. Every class has at least one text in both.
     """
     if not parameters.early_stopping:
         return [np.arange(len(numbers))]
     counts = np.bincount(numbers)
     if counts.min() < 2:
         raise ValueError(
-            "early stopping holds out texts of every class, but class "
-            f"{classes.tolist()[counts.argmin()]!r} has only 1 sample: set "
-            "early_stopping=False, or give more"
+            "early stopping requires at least 2 samples per class, but class "
+            f"{classes.tolist()[counts.argmin()]!r} has only 1 sample. Set "
+            "early_stopping=False, or add samples."
         )
-    share = round(parameters.validation_fraction * len(numbers))
-    least, most = len(classes), len(numbers) - len(classes)
-    split = StratifiedShuffleSplit(
-        1, test_size=int(np.clip(share, least, most)), random_state=seed
-    )
-    return [np.sort(rows) for rows in next(split.split(numbers, numbers))]
+    size = round(parameters.validation_fraction * len(numbers))
+    size = int(np.clip(size, len(classes), len(numbers) - len(classes)))
+    splitter = StratifiedShuffleSplit(1, test_size=size, random_state=seed)
+    return [np.sort(rows) for rows in next(splitter.split(numbers, numbers))]

