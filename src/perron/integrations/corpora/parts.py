@@ -109,7 +109,7 @@ def find_corpus(path: Path, columns: Columns) -> Corpus:
     Parquet datasets. Only the footers are read.
 
     Raises:
-        DataError: There is no file, a file cannot be read, a column is missing or does
+        DataError: No file was found, a file cannot be read, a column is missing or does
             not contain text, or the schemas differ.
     """
     root, paths = _find_files(path)

@@ -64,8 +64,8 @@ def check_texts(texts: Any) -> list[str]:
 def _check_text(row: Any, number: int) -> None:
     if not isinstance(row, str):
         raise ValueError(
-            f"texts must be strings, but row {number} is {shorten(row)}. Drop the row, or "
-            "replace it with an empty string."
+            f"texts must be strings, but row {number} is {shorten(row)}. Drop the row, "
+            "or replace it with an empty string."
         )
     try:
         row.encode()
