@@ -89,7 +89,8 @@ class ExportModule(nn.Module):
         """Return the outputs by name. The ids in the padding are ignored.
 
         Args:
-            ids: Token ids, (B, N), or (B, S, N) for documents.
+            ids: Token ids, (B, N) for B texts of up to N tokens, or (B, S, N) for
+                documents of up to S sentences.
             lengths: Number of tokens of each text, (B), or of each sentence, (B, S). A
                 document ends with its last non-empty sentence.
             pair_ids: Token ids of the second texts, (B, N'), for pair models.
