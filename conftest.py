@@ -1,3 +1,3 @@
-"""Plugins of all tests."""
+"""Pytest plugins for all tests."""
 
 pytest_plugins = ["perron_tests.fixtures", "perron_tests.chromium"]

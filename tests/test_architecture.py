@@ -45,7 +45,15 @@ MAY_IMPORT = {
         "integrations",
     },
 }
-ANYONE = {"arguments", "errors", "files", "migrations", "registry"}
+# Modules that every package may import.
+SHARED = {
+    "arguments",
+    "errors",
+    "files",
+    "migration_steps",
+    "migrations",
+    "registry",
+}
 
 
 def imported_packages(source: str) -> set[str]:
@@ -62,45 +70,45 @@ def packages() -> list[str]:
     return sorted(path.parent.name for path in SRC.glob("*/__init__.py"))
 
 
-MOST_FILES = 130
-MOST_LINES = 400  # of a file
-FEWEST_LINES = 80  # of a file that one other file imports
-SMALL = {"perron.text.datasets"}
+MAX_FILES = 130
+MAX_LINES = 400  # of a file
+MIN_LINES = 80  # of a file with a single importer
+SMALL_FILES = {"perron.text.datasets"}
 
 
 def modules() -> dict[str, ast.Module]:
-    """Return every module of the package by its name."""
-    found = {}
+    """Return the syntax tree of every module of the package, by name."""
+    trees = {}
     for path in sorted(SRC.rglob("*.py")):
         parts = path.relative_to(SRC.parent).with_suffix("").parts
         name = ".".join(parts).removesuffix(".__init__")
-        found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    return found
+        trees[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return trees
 
 
 MODULES = modules()
 
 
 def imports(nodes: Iterable[ast.AST], known: Container[str]) -> set[str]:
-    """Return the known modules that import statements name."""
-    found = set()
+    """Return the known modules that are imported by some nodes."""
+    names = set()
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
-            inside = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {name if name in known else node.module for name in inside}
+            members = [f"{node.module}.{alias.name}" for alias in node.names]
+            names |= {name if name in known else node.module for name in members}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return {name for name in found if name in known}
+            names |= {alias.name for alias in node.names}
+    return {name for name in names if name in known}
 
 
-def lines_of(name: str) -> int:
+def count_lines(name: str) -> int:
     path = SRC.parent.joinpath(*name.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return len(file.read_text(encoding="utf-8").splitlines())
 
 
 def find_cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Return the modules of a cycle, the first one twice; or nothing."""
+    """Return the modules of a cycle, starting and ending with the same one, or []."""
     done: set[str] = set()
 
     def visit(name: str, path: list[str]) -> list[str]:
@@ -117,27 +125,27 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
     return next(filter(None, (visit(name, []) for name in graph)), [])
 
 
-def test_modules_do_not_import_each_other_in_a_circle():
+def test_there_are_no_import_cycles():
     graph = {name: imports(tree.body, MODULES) for name, tree in MODULES.items()}
     cycle = find_cycle(graph)
-    assert not cycle, f"{' imports '.join(cycle)}: import inside a function, or merge"
+    assert not cycle, f"{' imports '.join(cycle)}. Import in a function, or merge."
 
 
-def test_a_circle_would_be_found():
+def test_import_cycles_are_detected():
     assert find_cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
 
 
 def test_the_package_has_few_files():
-    assert len(MODULES) <= MOST_FILES, (
-        f"{len(MODULES)} files, at most {MOST_FILES}: put new code into the file of "
-        "its concept, or merge two files that are read together"
+    assert len(MODULES) <= MAX_FILES, (
+        f"must have at most {MAX_FILES} files, got {len(MODULES)}. Add new code to an "
+        "existing file, or merge two files that belong together."
     )
 
 
 def test_no_file_is_long():
-    long = {name: lines for name in MODULES if (lines := lines_of(name)) > MOST_LINES}
-    assert not long, f"{long}: at most {MOST_LINES} lines. Is it about two concepts?"
+    long = {name: lines for name in MODULES if (lines := count_lines(name)) > MAX_LINES}
+    assert not long, f"must have at most {MAX_LINES} lines, got {long}. Split it."
 
 
 def test_no_small_file_has_a_single_importer():
@@ -147,12 +155,12 @@ def test_no_small_file_has_a_single_importer():
             importers[other].add(name)
     parents = {name.rpartition(".")[0] for name in MODULES}
     small = {
-        name: min(found)
-        for name, found in importers.items()
-        if len(found) == 1 and name not in parents and lines_of(name) < FEWEST_LINES
+        name: min(users)
+        for name, users in importers.items()
+        if len(users) == 1 and name not in parents and count_lines(name) < MIN_LINES
     }
-    extra = {name: own for name, own in small.items() if name not in SMALL}
-    assert not extra, f"{extra}: below {FEWEST_LINES} lines, merge into the importer"
+    extra = {name: user for name, user in small.items() if name not in SMALL_FILES}
+    assert not extra, f"{extra}: less than {MIN_LINES} lines. Merge with the importer."
 
 
 def test_no_two_classes_share_a_name():
@@ -165,20 +173,20 @@ def test_no_two_classes_share_a_name():
 
 
 @pytest.mark.parametrize("package", packages())
-def test_imports_point_one_way(package):
+def test_packages_import_only_lower_layers(package):
     for path in (SRC / package).rglob("*.py"):
         extra = imported_packages(path.read_text()) - MAY_IMPORT[package]
-        extra -= {package} | ANYONE
+        extra -= {package} | SHARED
         assert not extra, f"{path.relative_to(SRC)} must not import {extra}"
 
 
-def test_the_test_sees_both_kinds_of_import():
+def test_both_kinds_of_import_are_detected():
     source = "import perron.serve.app\nfrom perron.cli import main\n"
     assert imported_packages(source) == {"serve", "cli"}
 
 
 def imported_by(code: str) -> set[str]:
-    """Return the packages that some code imports, beyond those of torch."""
+    """Return the packages that some code imports, except those torch imports."""
     code = (
         "import sys, torch; before = set(sys.modules); "
         + code
@@ -189,15 +197,15 @@ def imported_by(code: str) -> set[str]:
     return set(run.stdout.split())
 
 
-def test_import_perron_imports_nothing_heavy():
-    new = imported_by("import perron")
-    assert "perron" in new
-    assert not new & {"numba", "llvmlite", "scipy", "rich", "pandas", "matplotlib"}
+def test_importing_perron_imports_no_heavy_packages():
+    packages = imported_by("import perron")
+    assert "perron" in packages
+    assert not packages & {"numba", "llvmlite", "scipy", "rich", "pandas", "matplotlib"}
 
 
-def test_the_command_line_starts_without_the_libraries_of_its_commands():
-    new = imported_by("import perron.cli.app")
-    assert {"perron", "typer"} <= new
+def test_the_command_line_imports_no_heavy_packages():
+    packages = imported_by("import perron.cli.app")
+    assert {"perron", "typer"} <= packages
     heavy = {"accelerate", "datasets", "huggingface_hub", "numba", "pandas", "pyarrow"}
     heavy |= {
         "pydantic",
@@ -207,4 +215,4 @@ def test_the_command_line_starts_without_the_libraries_of_its_commands():
         "tokenizers",
         "uvicorn",
     }
-    assert not new & heavy
+    assert not packages & heavy

@@ -1,4 +1,4 @@
-"""The benchmarks run. Their measurements are left to `make bench`."""
+"""The benchmarks run. Use `make bench` for actual measurements."""
 
 import subprocess
 import sys

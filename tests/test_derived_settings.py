@@ -1,4 +1,4 @@
-"""Settings made from the constructor of a component."""
+"""Tests of settings derived from constructors."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from perron.registry import settings_from
 
 
 class Options:
-    """A component with options of every kind.
+    """Component with options of all kinds.
 
     Args:
         embed_dim: Width.
@@ -51,7 +51,7 @@ class Options:
 
 
 class TestSettingsFrom:
-    def test_fields_are_the_options_that_a_recipe_can_hold(self):
+    def test_fields_are_the_options_that_a_recipe_can_contain(self):
         fields = settings_from(Options).model_fields
         assert list(fields) == [
             "name",
@@ -67,11 +67,11 @@ class TestSettingsFrom:
         assert fields["count"].description == "Number of things, over two lines."
         assert fields["share"].description is None
 
-    def test_values_are_checked_by_annotations_and_then_by_the_constructor(self):
+    def test_values_are_validated_by_annotations_and_constructor(self):
         settings = settings_from(Options)
-        found = settings(count="2", part={"x": 1}, sizes=[3])
-        assert (found.count, found.part, found.sizes) == (2, {"x": 1}, (3,))
-        for wrong, message in (
+        values = settings(count="2", part={"x": 1}, sizes=[3])
+        assert (values.count, values.part, values.sizes) == (2, {"x": 1}, (3,))
+        for invalid, message in (
             ({}, "count"),
             ({"count": "many"}, "count"),
             ({"count": 1, "share": 0}, "share"),
@@ -83,12 +83,12 @@ class TestSettingsFrom:
             ({"count": 4}, r"count.*\b3\b.*\b4\b"),
         ):
             with pytest.raises(ValidationError, match=message):
-                settings(**wrong)
+                settings(**invalid)
 
-    def test_a_constructor_that_looks_at_numbers_is_checked_when_it_is_used(self):
+    def test_a_constructor_that_uses_values_is_not_called_for_validation(self):
         assert settings_from(Options)(count=-1).count == -1
 
-    def test_the_class_is_made_once_and_random_numbers_are_left_alone(self):
+    def test_the_class_is_cached_and_the_random_state_is_not_changed(self):
         assert settings_from(CentralityPool) is settings_from(CentralityPool)
         torch.manual_seed(3)
         want = torch.rand(2)
@@ -104,7 +104,7 @@ class TestSettingsFrom:
         with pytest.raises(TypeError, match=mentions("Loose", "options")):
             settings_from(Loose)
 
-    def test_an_option_without_a_default_must_fit_a_recipe(self):
+    def test_a_required_option_must_have_a_type_for_recipes(self):
         class Modular(Options):
             def __init__(self, embed_dim: int, part: nn.Module) -> None:
                 pass
@@ -112,7 +112,7 @@ class TestSettingsFrom:
         with pytest.raises(TypeError, match=mentions("Modular", "part")):
             settings_from(Modular)
 
-    def test_pydantic_is_imported_only_for_settings(self):
+    def test_pydantic_is_only_imported_for_settings(self):
         code = (
             "import sys, perron; perron.CentralityPool(4, connectivity='bilinear')\n"
             "print('pydantic' in sys.modules)"

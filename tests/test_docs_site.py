@@ -1,4 +1,4 @@
-"""The documentation's site is whole, and asks nothing of other hosts."""
+"""The documentation site is complete and does not load anything from other hosts."""
 
 import ast
 import os
@@ -12,12 +12,12 @@ from mkdocstrings import Inventory
 from perron_tests.chromium import quiet_tab
 from perron_tests.pages import ROOT
 
-# Packages whose names are for the rest of Perron only.
+# Packages that are only used inside Perron.
 INTERNAL = {"perron.text.formats"}
 
-# Hosts that Material's script asks only on pages with a diagram or a link to a
-# repository, or in browsers of another age; and that it tells developers of.
-ASLEEP = (
+# Hosts that the scripts of Material contact only on pages with a diagram or a link to a
+# repository, or in old browsers, and hosts in messages for developers.
+UNUSED_HOSTS = (
     r"https://(unpkg\.com/(mermaid|resize-observer)|api\.github\.com|\$\{e\}/api/v4"
     r"|bit\.ly)|http://(lunrjs\.com|tartarus\.org|www\.w3\.org)"
 )
@@ -25,7 +25,7 @@ ASLEEP = (
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Return the folder of the site, and what was said while it was built."""
+    """Return the folder of the site and the log of the build."""
     folder = tmp_path_factory.mktemp("site")
     run = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
@@ -44,13 +44,13 @@ def site(built):
 
 
 def test_the_site_builds_without_a_warning(built):
-    """Every page is in the navigation, every link and every name leads somewhere."""
+    """All pages are in the navigation, and all links and references are valid."""
     assert "Documentation built" in built[1]
     assert "WARNING" not in built[1], built[1]
 
 
 def public_names():
-    """Return every name that a package exports, with the package."""
+    """Yield every exported name with its package."""
     for path in sorted((ROOT / "src" / "perron").rglob("*.py")):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
         package = ".".join(parts).removesuffix(".__init__")
@@ -63,7 +63,7 @@ def public_names():
                     yield package, name
 
 
-def is_in(inventory, package, name):
+def is_documented(inventory, package, name):
     if f"perron.{name}" in inventory:
         return True
     return any(
@@ -78,7 +78,7 @@ def test_every_public_name_is_in_the_reference(site):
         (package, name) for package, name in public_names() if package not in INTERNAL
     ]
     assert ("perron", "CentralityPool") in names
-    assert [pair for pair in names if not is_in(inventory, *pair)] == []
+    assert [pair for pair in names if not is_documented(inventory, *pair)] == []
 
 
 def test_every_command_is_in_the_reference(site):
@@ -100,54 +100,52 @@ def test_every_page_can_be_reached_from_the_first(site):
 
 
 class Addresses(HTMLParser):
-    """Collects what a page makes the browser fetch: all but what links lead to."""
+    """Parser that collects the addresses a page loads, without those of links."""
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.addresses = []
 
     def handle_starttag(self, tag, attributes):
         for name, value in attributes:
             if name in ("src", "srcset", "data", "poster", "action", "style") or (
                 name == "href" and tag != "a"
             ):
-                self.found.append(value or "")
+                self.addresses.append(value or "")
 
 
-def test_no_page_fetches_anything_from_another_host(site):
-    elsewhere = re.compile(r"(?:^|[\s(,'\"])(?:https?:)?//[^\s]+")
-    faults = []
+def test_no_page_loads_anything_from_another_host(site):
+    other_host = re.compile(r"(?:^|[\s(,'\"])(?:https?:)?//[^\s]+")
+    external = []
     for path in site.rglob("*.html"):
         page = Addresses()
         page.feed(path.read_text(encoding="utf-8"))
-        assert page.found
-        faults += [
-            (path.name, value) for value in page.found if elsewhere.search(value)
+        assert page.addresses
+        external += [
+            (path.name, value) for value in page.addresses if other_host.search(value)
         ]
     for path in site.rglob("*.css"):
         style = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.S)
-        fetched = re.findall(
-            r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\s)]+)", style
-        )
-        faults += [(path.name, value) for value in fetched]
-    assert faults == []
+        loaded = re.findall(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\s)]+)", style)
+        external += [(path.name, value) for value in loaded]
+    assert external == []
 
 
-def test_scripts_name_other_hosts_only_for_what_no_page_has(site):
+def test_scripts_use_other_hosts_only_for_unused_features(site):
     scripts = [*site.glob("assets/*.js"), *site.glob("assets/javascripts/**/*.min.js")]
     scripts = [path for path in scripts if "lunr" not in path.parts]  # other languages
     assert len(scripts) == 3
     for path in scripts:
         code = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.S)
-        named = re.findall(r"https?://[^\s\"'`)]+", code)
-        assert [each for each in named if not re.match(ASLEEP, each)] == []
+        hosts = re.findall(r"https?://[^\s\"'`)]+", code)
+        assert [each for each in hosts if not re.match(UNUSED_HOSTS, each)] == []
     pages = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     assert 'class="mermaid"' not in pages
     assert 'data-md-component="source"' not in pages
 
 
 @pytest.mark.browser
-def test_search_finds_a_class_when_the_site_is_opened_from_the_disk(site, browser):
+def test_search_works_when_the_site_is_opened_from_disk(site, browser):
     with quiet_tab(browser, viewport={"width": 1200, "height": 800}) as tab:
         tab.goto((site / "index.html").as_uri())
         field = tab.get_by_role("textbox", name="Search")
@@ -165,7 +163,9 @@ def test_search_finds_a_class_when_the_site_is_opened_from_the_disk(site, browse
 def test_no_page_is_wider_than_a_phone(site, browser):
     with quiet_tab(browser, viewport={"width": 390, "height": 800}) as tab:
         for path in site.rglob("*.html"):
-            if path.name != "404.html":  # its links begin at the root of a server
+            if (
+                path.name != "404.html"
+            ):  # its links are relative to the root of a server
                 tab.goto(path.as_uri())
                 width = tab.evaluate("document.documentElement.scrollWidth")
                 assert width <= 390, path

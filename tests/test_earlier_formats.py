@@ -1,7 +1,7 @@
-"""Files that earlier versions wrote are still read, and give the same results.
+"""Files written by earlier versions can be read and give the same results.
 
-What the files are, and why they are never regenerated, is in earlier_formats/README.md.
-Only public entry points are used here: files outlive the modules that wrote them.
+See earlier_formats/README.md for the files and why they are never regenerated. The
+tests use only public entry points, because files outlive the modules that wrote them.
 """
 
 import json
@@ -31,21 +31,21 @@ RENAMED = {"train_loss": "train_log_loss", "dev_loss": "dev_log_loss"}
 
 
 def names(folder: str, pattern: str = "*.json") -> list[str]:
-    found = sorted(path.stem for path in (VERSION_1 / folder).glob(pattern))
-    assert found, f"no {pattern} in {folder}"
-    return found
+    stems = sorted(path.stem for path in (VERSION_1 / folder).glob(pattern))
+    assert stems, f"no {pattern} in {folder}"
+    return stems
 
 
 def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_bytes())
 
 
-def assert_close(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+def assert_close(actual: Any, expected: Any) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE)
 
 
-def assert_same_answers(folder: Path, expected: dict[str, Any]) -> None:
-    """Check what a saved model says of texts."""
+def assert_same_predictions(folder: Path, expected: dict[str, Any]) -> None:
+    """Check the predictions of a saved model."""
     pipeline = perron.load(folder)
     texts, pairs = expected["texts"], expected["pairs"]
     assert list(pipeline.labels) == expected["labels"]
@@ -55,48 +55,48 @@ def assert_same_answers(folder: Path, expected: dict[str, Any]) -> None:
 
 def assert_same_run(folder: Path, expected: dict[str, Any]) -> None:
     """Check the metrics, test predictions and model of a finished run."""
-    found = read_metrics(folder)
-    assert len(found) == len(expected["metrics"])
-    for record, values in zip(found, expected["metrics"], strict=True):
-        wanted = {RENAMED.get(name, name): value for name, value in values.items()}
-        common = {name: record[name] for name in wanted}
-        assert common == pytest.approx(wanted, rel=0, abs=TOLERANCE)
+    records = read_metrics(folder)
+    assert len(records) == len(expected["metrics"])
+    for record, values in zip(records, expected["metrics"], strict=True):
+        want = {RENAMED.get(name, name): value for name, value in values.items()}
+        got = {name: record[name] for name in want}
+        assert got == pytest.approx(want, rel=0, abs=TOLERANCE)
     result = read(folder / "result.json")
     assert result["best_epoch"] == expected["best_epoch"]
     assert result["parameters"] == expected["parameters"]
-    with np.load(folder / "test_predictions.npz") as kept:
-        found = {name: kept[name].tolist() for name in kept.files}
-    assert found == expected["test_predictions"]
-    assert_same_answers(folder, expected["model"])
+    with np.load(folder / "test_predictions.npz") as arrays:
+        predictions = {name: arrays[name].tolist() for name in arrays.files}
+    assert predictions == expected["test_predictions"]
+    assert_same_predictions(folder, expected["model"])
 
 
 def skip_if_random_numbers_differ() -> None:
     expected = read(VERSION_1 / "random_numbers.json")
     torch.manual_seed(0)
-    found = {
+    numbers_by_name = {
         "uniform": torch.rand(8),
         "normal": torch.randn(24),
         "dropout": torch.dropout(torch.ones(64), 0.5, train=True),
     }
-    for name, numbers in found.items():
+    for name, numbers in numbers_by_name.items():
         if not np.allclose(numbers.numpy(), expected[name], atol=1e-6):
-            pytest.skip(f"torch draws other random numbers ({name}) on this platform")
+            pytest.skip(f"torch has different random numbers ({name}) on this platform")
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch, tmp_path_factory):
+def _environment(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("PERRON_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")  # otherwise the command sets it
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")  # or the command would set it
     monkeypatch.delenv("PERRON_DATA", raising=False)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # for models this small, two threads only wait
+    torch.set_num_threads(1)  # the models are too small for two threads
     yield
     torch.set_num_threads(threads)
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Return a copy of all files; its folder is the working directory."""
+    """Return a copy of all files, which is also the working directory."""
     copy = tmp_path / "version_1"
     shutil.copytree(VERSION_1, copy)
     monkeypatch.chdir(copy)
@@ -105,44 +105,44 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Return a function that runs ``python -m perron`` and returns what it prints."""
+    """Return a function that runs ``python -m perron`` and returns its output."""
 
     def run(*arguments: object, status: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["perron", *map(str, arguments)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as caught:
             runpy.run_module("perron", run_name="__main__")
-        printed = capsys.readouterr()
-        assert (ended.value.code or 0) == status, printed.err
-        return printed.out + printed.err
+        output = capsys.readouterr()
+        assert (caught.value.code or 0) == status, output.err
+        return output.out + output.err
 
     return run
 
 
 @pytest.mark.parametrize("name", names("models"))
-def test_a_model_gives_the_same_answers(name):
+def test_a_model_gives_the_same_predictions(name):
     folder = VERSION_1 / "models" / name
-    assert_same_answers(folder, read(folder.with_suffix(".json")))
+    assert_same_predictions(folder, read(folder.with_suffix(".json")))
 
 
 @pytest.mark.parametrize("name", names("models"))
-def test_a_model_that_is_saved_again_gives_the_same_answers(name, tmp_path):
+def test_a_model_saved_again_gives_the_same_predictions(name, tmp_path):
     folder = VERSION_1 / "models" / name
     perron.load(folder).save_pretrained(tmp_path / name)
-    assert_same_answers(tmp_path / name, read(folder.with_suffix(".json")))
+    assert_same_predictions(tmp_path / name, read(folder.with_suffix(".json")))
 
 
-def test_one_changed_weight_is_noticed(files):
+def test_a_changed_weight_is_detected(files):
     weights = files / "models" / "text" / "model.safetensors"
     tensors = load_file(weights)
-    chosen = next(name for name in tensors if name.startswith("encoder."))
-    tensors[chosen].view(-1)[0] += 0.01
+    name = next(name for name in tensors if name.startswith("encoder."))
+    tensors[name].view(-1)[0] += 0.01
     save_file(tensors, weights)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        assert_same_answers(weights.parent, read(files / "models" / "text.json"))
+        assert_same_predictions(weights.parent, read(files / "models" / "text.json"))
 
 
-def test_a_pickled_classifier_gives_the_same_answers():
+def test_a_pickled_classifier_gives_the_same_predictions():
     expected = read(VERSION_1 / "pickles" / "classifier.json")
     content = (VERSION_1 / "pickles" / "classifier.pickle").read_bytes()
     model = pickle.loads(content)
@@ -160,22 +160,24 @@ def test_a_pickled_vectorizer_gives_the_same_vectors():
 
 
 @pytest.mark.parametrize("name", names("interrupted"))
-def test_an_interrupted_run_resumes_to_the_result_of_a_whole_one(name, files, command):
+def test_a_resumed_run_has_the_result_of_an_uninterrupted_one(name, files, command):
     if name == "averaged":  # has dropout
         skip_if_random_numbers_differ()
     folder = files / "interrupted" / name
-    begun = (folder / "metrics.jsonl").read_text()
+    metrics_before = (folder / "metrics.jsonl").read_text()
     command("train", "--resume", "--out", folder, "--quiet")
-    assert (folder / "metrics.jsonl").read_text().startswith(begun)  # not trained again
+    assert (
+        (folder / "metrics.jsonl").read_text().startswith(metrics_before)
+    )  # epochs are not repeated
     assert_same_run(folder, read(folder.with_suffix(".json")))
 
 
 @pytest.mark.parametrize("name", names("interrupted"))
-def test_an_interrupted_run_is_finished_with_its_best_epoch(name, files, command):
+def test_finish_keeps_the_best_epoch_of_an_interrupted_run(name, files, command):
     folder = files / "interrupted" / name
-    begun = (folder / "metrics.jsonl").read_bytes()
+    metrics_before = (folder / "metrics.jsonl").read_bytes()
     command("finish", folder, "--quiet")
-    assert (folder / "metrics.jsonl").read_bytes() == begun
+    assert (folder / "metrics.jsonl").read_bytes() == metrics_before
     result, records = read(folder / "result.json"), read_metrics(folder)
     best = records[result["best_epoch"]]
     assert best["is_best"]
@@ -184,30 +186,30 @@ def test_an_interrupted_run_is_finished_with_its_best_epoch(name, files, command
     assert perron.load(folder).predict(["a fine film"])
 
 
-def test_a_finished_run_is_left_as_it_is(files, command):
+def test_a_finished_run_is_not_changed(files, command):
     folder = files / "finished" / "run"
     metrics = (folder / "metrics.jsonl").read_bytes()
-    printed = command("train", "--resume", "--out", folder)
-    assert "best epoch 3 of 3" in printed
-    assert "92.86 %" in printed
-    assert "71.43 %" in printed
+    output = command("train", "--resume", "--out", folder)
+    assert "best epoch 3 of 3" in output
+    assert "92.86 %" in output
+    assert "71.43 %" in output
     assert (folder / "metrics.jsonl").read_bytes() == metrics
     assert_same_run(folder, read(folder.with_suffix(".json")))
 
 
-def test_a_finished_run_is_evaluated_on_its_test_data(files, command):
+def test_a_finished_run_can_be_evaluated(files, command):
     assert "71.43 %" in command("evaluate", files / "finished" / "run")
 
 
 @pytest.mark.parametrize("name", names("graphs"))
-def test_a_graph_record_holds_what_it_held(name):
+def test_a_graph_record_has_the_same_content(name):
     content = (VERSION_1 / "graphs" / f"{name}.json").read_bytes()
     raw, record = json.loads(content), Explanation.from_json(content)
     assert (record.text, record.pair) == (raw["text"], raw["pair"])
     assert record.label == raw["label"]
     assert record.probabilities == raw["probabilities"]
-    held = [*raw["words"], *([raw["sentences"]] if raw["sentences"] else [])]
-    for graph, expected in zip(record.graphs, held, strict=True):
+    graphs = [*raw["words"], *([raw["sentences"]] if raw["sentences"] else [])]
+    for graph, expected in zip(record.graphs, graphs, strict=True):
         assert graph.nodes == expected["nodes"]
         assert graph.weights == expected["weights"]
         assert graph.truncated == expected["cut"]
@@ -217,27 +219,28 @@ def test_a_graph_record_holds_what_it_held(name):
 
 
 @pytest.mark.parametrize("name", names("graphs"))
-def test_a_graph_record_is_rendered(name):
+def test_a_graph_record_can_be_rendered(name):
     record = Explanation.from_json((VERSION_1 / "graphs" / f"{name}.json").read_bytes())
-    printed = StringIO()
-    Console(file=printed, width=200).print(terminal_view(record))
-    terminal, page = printed.getvalue(), record.to_html()
-    picture = re.sub("<[^>]*>", " ", record.to_svg())
+    output = StringIO()
+    Console(file=output, width=200).print(terminal_view(record))
+    terminal, page = output.getvalue(), record.to_html()
+    svg_text = re.sub("<[^>]*>", " ", record.to_svg())
     for graph in record.words:
         for word in graph.nodes:
             assert word in terminal
-            assert word in picture
+            assert word in svg_text
             assert json.dumps(word) in page
     if record.has_edges:
         assert record.to_networkx().number_of_edges() > 0
 
 
 @pytest.mark.parametrize("name", names("graphs"))
-def test_a_model_still_gives_the_graph_that_it_gave(name):
+def test_a_model_gives_the_same_graph(name):
     record = Explanation.from_json((VERSION_1 / "graphs" / f"{name}.json").read_bytes())
-    found = perron.load(VERSION_1 / "models" / name).explain(record.text, record.pair)
-    assert found.model == record.model
-    for graph, expected in zip(found.graphs, record.graphs, strict=True):
+    pipeline = perron.load(VERSION_1 / "models" / name)
+    result = pipeline.explain(record.text, record.pair)
+    assert result.model == record.model
+    for graph, expected in zip(result.graphs, record.graphs, strict=True):
         assert graph.nodes == expected.nodes
         if expected.weights is not None:
             assert_close(graph.weights, expected.weights)
@@ -245,7 +248,7 @@ def test_a_model_still_gives_the_graph_that_it_gave(name):
             assert_close(graph.edges(), expected.edges())
 
 
-def table(path: Path) -> dict[str, dict[str, float]]:
+def read_table(path: Path) -> dict[str, dict[str, float]]:
     """Return the first number of each cell of a Markdown table, by row and column."""
     lines = [line for line in path.read_text().splitlines() if line.startswith("| ")]
     header, _, *rows = (line.strip("| ").split(" | ") for line in lines)
@@ -260,80 +263,81 @@ def table(path: Path) -> dict[str, dict[str, float]]:
 
 
 def assert_same_table(
-    found: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]
+    actual: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]
 ) -> None:
-    """Check all that was in a table; version 1 estimated p from random draws."""
-    assert list(found) == list(expected)
+    """Compare the expected columns; version 1 estimated p from random samples."""
+    assert list(actual) == list(expected)
     for name, row in expected.items():
-        own = {column: found[name].get(column) for column in row}
+        got = {column: actual[name].get(column) for column in row}
         close = {key: pytest.approx(value, abs=0.001) for key, value in row.items()}
         if "p" in row:
             close["p"] = pytest.approx(row["p"], abs=0.02)
-        assert own == close, name
+        assert got == close, name
 
 
-def traces(folder: Path) -> dict[str, bytes]:
-    """Return the metrics of all runs, which hold times: no other run has the same."""
+def run_metrics(folder: Path) -> dict[str, bytes]:
+    """Return the metrics of all runs, which include times and so identify a run."""
     return {
         path.parent.name: path.read_bytes() for path in folder.glob("*/metrics.jsonl")
     }
 
 
-@pytest.mark.parametrize("left", ["everything", "records.jsonl", "folders of runs"])
-def test_a_finished_study_is_not_run_again(left, files, command, monkeypatch):
+@pytest.mark.parametrize("kept", ["everything", "records.jsonl", "folders of runs"])
+def test_a_finished_study_is_not_run_again(kept, files, command, monkeypatch):
     runs = files / "study" / "runs"
-    expected = table(runs / "study.md")
+    expected = read_table(runs / "study.md")
     assert list(expected) == ["centrality", "mean"]
     (runs / "study.md").unlink()
-    if left == "records.jsonl":
+    if kept == "records.jsonl":
         for folder in runs.glob("*/"):
             shutil.rmtree(folder)
-    elif left == "folders of runs":
+    elif kept == "folders of runs":
         (runs / "records.jsonl").unlink()
-    before = traces(runs)
+    before = run_metrics(runs)
     monkeypatch.chdir(files / "study")
-    printed = command("study", "study.toml", "--out", "runs")
-    assert "two poolings" in printed
-    assert "perron train" not in printed
-    assert traces(runs) == before
-    assert_same_table(table(runs / "study.md"), expected)
+    output = command("study", "study.toml", "--out", "runs")
+    assert "two poolings" in output
+    assert "perron train" not in output
+    assert run_metrics(runs) == before
+    assert_same_table(read_table(runs / "study.md"), expected)
     assert len((runs / "records.jsonl").read_text().splitlines()) == 6
 
 
-def test_a_run_that_a_study_lacks_is_noticed(files, command, monkeypatch):
+def test_a_missing_run_of_a_study_is_run_again(files, command, monkeypatch):
     runs = files / "study" / "runs"
     lines = (runs / "records.jsonl").read_text().splitlines(keepends=True)
     (runs / "records.jsonl").write_text("".join(lines[:-1]))
     shutil.rmtree(runs / "mean-point0-seed1")
     monkeypatch.chdir(files / "study")
-    printed = command("study", "study.toml", "--out", "runs")
-    assert printed.count("perron train") == 1
-    found, expected = table(runs / "study.md"), table(VERSION_1 / "study/runs/study.md")
-    assert found["centrality"] == expected["centrality"]
+    output = command("study", "study.toml", "--out", "runs")
+    assert output.count("perron train") == 1
+    actual = read_table(runs / "study.md")
+    expected = read_table(VERSION_1 / "study/runs/study.md")
+    assert actual["centrality"] == expected["centrality"]
 
 
 def test_a_finished_comparison_is_not_run_again(files, command, monkeypatch):
     runs = files / "compare" / "runs"
-    expected, before = table(runs / "compare.md"), traces(runs)
+    expected, before = read_table(runs / "compare.md"), run_metrics(runs)
     assert list(expected) == ["centrality", "self-attention"]
     assert len(before) == 4
     (runs / "compare.md").unlink()
     monkeypatch.chdir(files / "compare")
     options = ["--aggregators", "centrality,self-attention", "--seeds", 2]
     command("compare", "recipe.toml", *options, "--out", "runs")
-    assert traces(runs) == before
-    assert_same_table(table(runs / "compare.md"), expected)
+    assert run_metrics(runs) == before
+    assert_same_table(read_table(runs / "compare.md"), expected)
 
 
-def test_a_comparison_with_other_settings_is_refused(files, command, monkeypatch):
+def test_a_comparison_with_other_settings_is_an_error(files, command, monkeypatch):
     monkeypatch.chdir(files / "compare")
     options = ["--aggregators", "centrality,self-attention", "--seeds", 2]
     options += ["--set", "training.max_grad_norm=3", "--out", "runs"]
-    printed = command("compare", "recipe.toml", *options, status=2)
-    assert "training.max_grad_norm was 5.0, is 3.0" in printed
-    before = traces(files / "compare" / "runs")
+    output = command("compare", "recipe.toml", *options, status=2)
+    assert "training.max_grad_norm was 5.0, is 3.0" in output
+    before = run_metrics(files / "compare" / "runs")
     command("compare", "recipe.toml", *options[:4], "--out", "runs")
-    assert traces(files / "compare" / "runs") == before
+    assert run_metrics(files / "compare" / "runs") == before
 
 
 @pytest.mark.parametrize("name", names("recipes", "*.toml"))
@@ -344,7 +348,7 @@ def test_a_recipe_trains_the_same_model(name, files, command, monkeypatch, tmp_p
     assert_same_run(tmp_path / name, read(files / "recipes" / f"{name}.json"))
 
 
-def test_a_classifier_of_transformers_gives_the_same_logits():
+def test_a_transformers_classifier_gives_the_same_logits():
     hugging_face = pytest.importorskip("perron.integrations.hugging_face")
     folder = VERSION_1 / "integrations" / "transformers"
     expected = read(folder.with_suffix(".json"))
@@ -360,7 +364,7 @@ def test_a_sentence_transformer_gives_the_same_vectors(name):
     library = pytest.importorskip("sentence_transformers")
     folder = VERSION_1 / "integrations" / name
     expected = read(folder.with_suffix(".json"))
-    # The library asks for this trust wherever a module is not one of its own.
+    # The library requires trust_remote_code for modules from other packages.
     model = library.SentenceTransformer(
         str(folder), device="cpu", trust_remote_code=True
     )

@@ -1,7 +1,7 @@
-"""Parts of one's own, each in one file outside the package (tests/extensions).
+"""Custom components, each in a separate file outside the package (tests/extensions).
 
-CONTRIBUTING says how to write them. These are the steps it names, in processes that
-know the parts by nothing but PERRON_PLUGINS or --plugin.
+These tests follow the steps in CONTRIBUTING, in processes that find the components only
+through PERRON_PLUGINS or --plugin.
 """
 
 import json
@@ -26,7 +26,7 @@ TEXTS = ["a fine film", "some dull day"]
 
 
 def run(*words, plugins=(), cwd):
-    """Run Python, with the extensions on its path but not known to Perron."""
+    """Run a Python module with the extensions on its path."""
     path = [str(EXTENSIONS), str(HELPERS), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -44,7 +44,7 @@ def run(*words, plugins=(), cwd):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two recipes, and texts in the format .bar."""
+    """Return a folder with two recipes and texts in the format .bar."""
     folder = tmp_path_factory.mktemp("extending")
     rows = write_texts(folder / "texts.csv").read_text().splitlines()[1:]
     pairs = [row.rsplit(",", 1) for row in rows]
@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    """Train both recipes, with the modules named in the two ways there are."""
+    """Train both recipes, one with PERRON_PLUGINS and one with --plugin."""
     plugins = ("norm_pool", "bar_format", "balanced_accuracy")
     train = ("train", "norm.toml", "--out", "norm", "--quiet")
     runs = [
@@ -72,60 +72,60 @@ def trained(folder):
             cwd=folder,
         ),
     ]
-    for ended in runs:
-        assert ended.returncode == 0, ended.stderr
+    for result in runs:
+        assert result.returncode == 0, result.stderr
     return folder
 
 
 @pytest.fixture(
     scope="module", params=[("norm", "norm_pool"), ("cosine", "cosine_connectivity")]
 )
-def used(request, trained):
-    """Load a model in a new process and use it in every way."""
+def usage(request, trained):
+    """Use a model in a new process in every way and return the results."""
     name, module = request.param
     settings = json.dumps({"norm": NORM, "cosine": COSINE}[name])
     script = "perron_tests.use_extensions"
-    ended = run(script, name, settings, plugins=[module], cwd=trained)
-    assert ended.returncode == 0, ended.stderr
-    return name, json.loads(ended.stdout.splitlines()[-1])
+    result = run(script, name, settings, plugins=[module], cwd=trained)
+    assert result.returncode == 0, result.stderr
+    return name, json.loads(result.stdout.splitlines()[-1])
 
 
 class TestAggregatorAndConnectivity:
-    def test_their_options_come_from_the_recipe(self, used):
-        name, found = used
+    def test_their_options_come_from_the_recipe(self, usage):
+        name, results = usage
         wanted = {"norm": NORM, "cosine": COSINE}[name]
-        assert wanted.items() <= found["aggregator"].items()
+        assert wanted.items() <= results["aggregator"].items()
 
-    def test_a_new_process_predicts(self, used):
-        _, found = used
-        assert found["predicted"] == ["good", "bad"]
+    def test_a_new_process_can_predict(self, usage):
+        _, results = usage
+        assert results["predicted"] == ["good", "bad"]
 
-    def test_a_new_process_explains(self, used):
-        name, found = used
-        assert sum(found["weights"]) == pytest.approx(1, abs=1e-5)
-        assert found["has_edges"] == (name == "cosine")
-        assert found["explained"] == 200
+    def test_a_new_process_can_explain(self, usage):
+        name, results = usage
+        assert sum(results["weights"]) == pytest.approx(1, abs=1e-5)
+        assert results["has_edges"] == (name == "cosine")
+        assert results["explained"] == 200
 
-    def test_the_server_answers(self, used):
-        _, found = used
-        labels = [row["label"] for row in found["served"]["predictions"]]
-        assert labels == found["predicted"]
+    def test_the_server_predicts_the_same_labels(self, usage):
+        _, results = usage
+        labels = [row["label"] for row in results["served"]["predictions"]]
+        assert labels == results["predicted"]
 
-    def test_the_exported_model_agrees(self, used):
-        _, found = used
+    def test_the_exported_model_gives_the_same_probabilities(self, usage):
+        _, results = usage
         for exported, own in zip(
-            found["exported"], found["probabilities"], strict=True
+            results["exported"], results["probabilities"], strict=True
         ):
             assert exported == pytest.approx(own, abs=1e-5)
 
-    def test_scikit_learn_takes_them_by_name(self, used):
-        _, found = used
-        assert found["fitted"] == ["good", "bad"]
-        assert found["unpickled"]
+    def test_scikit_learn_accepts_their_names(self, usage):
+        _, results = usage
+        assert results["fitted"] == ["good", "bad"]
+        assert results["unpickled"]
 
 
 class TestFormat:
-    def test_it_trains_and_is_known_by_its_extension(self, trained):
+    def test_the_format_is_recognized_by_its_extension(self, trained):
         words = (
             "perron",
             "predict",
@@ -135,30 +135,30 @@ class TestFormat:
             "--format",
             "jsonl",
         )
-        ended = run(*words, plugins=["norm_pool", "bar_format"], cwd=trained)
-        assert ended.returncode == 0, ended.stderr
-        labels = [json.loads(line)["label"] for line in ended.stdout.splitlines()]
+        result = run(*words, plugins=["norm_pool", "bar_format"], cwd=trained)
+        assert result.returncode == 0, result.stderr
+        labels = [json.loads(line)["label"] for line in result.stdout.splitlines()]
         lines = (trained / "texts.bar").read_text().splitlines()
         truth = [line.partition(" | ")[0] for line in lines]
         assert labels == truth
 
-    def test_it_evaluates(self, trained):
+    def test_a_file_in_the_format_can_be_evaluated(self, trained):
         words = ("perron", "evaluate", "norm", "--data", "texts.bar")
         plugins = ["norm_pool", "bar_format", "balanced_accuracy"]
-        ended = run(*words, plugins=plugins, cwd=trained)
-        assert ended.returncode == 0, ended.stderr
-        assert "balanced accuracy" in ended.stdout + ended.stderr
+        result = run(*words, plugins=plugins, cwd=trained)
+        assert result.returncode == 0, result.stderr
+        assert "balanced accuracy" in result.stdout + result.stderr
 
-    def test_a_bad_line_is_named(self, trained):
+    def test_an_invalid_line_is_named(self, trained):
         (trained / "bad.bar").write_text("good | fine\nno bar here\nbad | dull\n")
         words = ("perron", "data", "stats", "--data", "bad.bar")
-        ended = run(*words, plugins=["bar_format"], cwd=trained)
-        assert ended.returncode == 1
-        assert "bad.bar, line 2" in ended.stderr
+        result = run(*words, plugins=["bar_format"], cwd=trained)
+        assert result.returncode == 1
+        assert "bad.bar, line 2" in result.stderr
 
 
 class TestMetric:
-    def test_it_is_in_every_file_of_the_run(self, trained):
+    def test_the_metric_is_in_every_file_of_the_run(self, trained):
         run_folder = trained / "norm"
         line = (run_folder / "metrics.jsonl").read_text().splitlines()[0]
         assert "dev_balanced_accuracy" in json.loads(line)
@@ -168,16 +168,16 @@ class TestMetric:
 
 
 class TestWithoutThePlugin:
-    def test_a_model_folder_imports_nothing_and_says_what_is_missing(self, trained):
-        ended = run("perron", "predict", "norm", "fine", cwd=trained)
-        assert ended.returncode in (1, 2)
-        assert "norm" in ended.stderr
-        assert "--plugin" in ended.stderr
-        assert "Traceback" not in ended.stderr
+    def test_a_model_with_an_unknown_component_names_the_option(self, trained):
+        result = run("perron", "predict", "norm", "fine", cwd=trained)
+        assert result.returncode in (1, 2)
+        assert "norm" in result.stderr
+        assert "--plugin" in result.stderr
+        assert "Traceback" not in result.stderr
 
-    def test_a_module_that_is_not_there_is_named(self, trained):
+    def test_a_missing_module_is_named(self, trained):
         words = ("perron", "--plugin", "no_such_module", "info")
-        ended = run(*words, cwd=trained)
-        assert ended.returncode == 2
-        assert "no_such_module" in ended.stderr
-        assert "Traceback" not in ended.stderr
+        result = run(*words, cwd=trained)
+        assert result.returncode == 2
+        assert "no_such_module" in result.stderr
+        assert "Traceback" not in result.stderr

@@ -14,7 +14,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_content_is_written_and_nothing_else(tmp_path):
+def test_only_the_file_itself_is_written(tmp_path):
     atomic_write(tmp_path / "a.bin", b"\x00\xff")
     assert (tmp_path / "a.bin").read_bytes() == b"\x00\xff"
     atomic_write(tmp_path / "a.bin", b"")
@@ -23,7 +23,7 @@ def test_content_is_written_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_failing_write_leaves_what_was_there(tmp_path, monkeypatch, failing):
+def test_a_failed_write_keeps_the_previous_file(tmp_path, monkeypatch, failing):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
 
@@ -38,7 +38,7 @@ def test_a_failing_write_leaves_what_was_there(tmp_path, monkeypatch, failing):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
+def test_an_interrupted_write_keeps_the_previous_file(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_bytes(b"old")
 
     def interrupt(_):
@@ -51,18 +51,18 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+def test_the_content_is_flushed_before_the_rename(tmp_path, monkeypatch):
     events = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda *a: events.append("fsync") or fsync(*a))
     monkeypatch.setattr(
-        os, "replace", lambda *a, **k: events.append("name") or replace(*a, **k)
+        os, "replace", lambda *a, **k: events.append("replace") or replace(*a, **k)
     )
     atomic_write(tmp_path / "a.txt", b"new")
-    assert events == ["fsync", "name"]
+    assert events == ["fsync", "replace"]
 
 
-def test_a_folder_that_is_not_there_or_of_that_name_is_refused(tmp_path):
+def test_a_missing_folder_or_a_folder_as_the_file_is_an_error(tmp_path):
     with pytest.raises(DataError, match=mentions(tmp_path / "missing", "folder")):
         atomic_write(tmp_path / "missing" / "a.txt", b"")
     (tmp_path / "a.txt").mkdir()
@@ -71,7 +71,7 @@ def test_a_folder_that_is_not_there_or_of_that_name_is_refused(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_folders_are_made_with_those_above(tmp_path):
+def test_folders_are_created_with_their_parents(tmp_path):
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
@@ -81,18 +81,18 @@ def test_folders_are_made_with_those_above(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "text"),
+    ("location", "message"),
     [
-        ({}, "is odd"),
-        ({"path": "a.csv"}, "a.csv: is odd"),
-        ({"path": "a.csv", "line": 3}, "a.csv, line 3: is odd"),
+        ({}, "is invalid"),
+        ({"path": "a.csv"}, "a.csv: is invalid"),
+        ({"path": "a.csv", "line": 3}, "a.csv, line 3: is invalid"),
     ],
 )
-def test_a_data_error_says_where(place, text):
-    assert str(DataError("is odd", **place)) == text
+def test_a_data_error_starts_with_its_location(location, message):
+    assert str(DataError("is invalid", **location)) == message
 
 
-def test_a_link_stays_a_link_and_its_file_is_written(tmp_path):
+def test_the_target_of_a_symbolic_link_is_written(tmp_path):
     (tmp_path / "real.txt").write_bytes(b"old")
     (tmp_path / "link.txt").symlink_to("real.txt")
     atomic_write(tmp_path / "link.txt", b"new")
@@ -100,7 +100,7 @@ def test_a_link_stays_a_link_and_its_file_is_written(tmp_path):
     assert (tmp_path / "real.txt").read_bytes() == b"new"
 
 
-def test_what_is_private_stays_private(tmp_path):
+def test_permissions_are_kept(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     path.chmod(0o600)
@@ -108,14 +108,14 @@ def test_what_is_private_stays_private(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_only_files_are_replaced(tmp_path):
+def test_only_regular_files_are_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match=mentions(tmp_path / "pipe", "file")):
         atomic_write(tmp_path / "pipe", b"new")
     assert (tmp_path / "pipe").is_fifo()
 
 
-HOLD = """
+HOLD_LOCK = """
 import sys
 from pathlib import Path
 from perron.files import lock_folder
@@ -127,9 +127,9 @@ with lock_folder(Path(sys.argv[1])):
 
 @contextmanager
 def other_process(folder):
-    """Another process that holds the lock until its standard input is closed."""
+    """Start a process that holds the lock until its standard input is closed."""
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD, folder],
+        [sys.executable, "-c", HOLD_LOCK, folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -138,7 +138,7 @@ def other_process(folder):
         yield process
 
 
-def test_one_process_at_a_time_holds_a_folder(tmp_path):
+def test_a_folder_can_be_locked_by_one_process_at_a_time(tmp_path):
     with other_process(tmp_path) as process:
         with (
             pytest.raises(FolderLockedError, match="another process") as caught,
@@ -146,7 +146,7 @@ def test_one_process_at_a_time_holds_a_folder(tmp_path):
         ):
             pytest.fail("the lock is held twice")
         assert caught.value.path == tmp_path
-        with lock_folder(tmp_path, "of something else"):
+        with lock_folder(tmp_path, "other.lock"):
             pass
         process.stdin.close()
         assert process.wait(60) == 0
@@ -154,7 +154,7 @@ def test_one_process_at_a_time_holds_a_folder(tmp_path):
             pass
 
 
-def test_a_lock_ends_with_a_process_that_is_killed(tmp_path):
+def test_the_lock_of_a_killed_process_is_released(tmp_path):
     with other_process(tmp_path) as process:
         process.kill()
         process.wait(60)
@@ -162,14 +162,14 @@ def test_a_lock_ends_with_a_process_that_is_killed(tmp_path):
             pass
 
 
-def test_a_lock_can_be_taken_again_after_an_error(tmp_path):
+def test_a_lock_is_released_after_an_error(tmp_path):
     with pytest.raises(ValueError, match="inside"), lock_folder(tmp_path):
         raise ValueError("inside")
     with lock_folder(tmp_path), pytest.raises(FolderLockedError), lock_folder(tmp_path):
         pytest.fail("the lock is held twice in one process")
 
 
-def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
+def test_a_folder_and_a_symbolic_link_to_it_share_the_lock(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real", target_is_directory=True)
     with other_process(tmp_path / "link"), pytest.raises(FolderLockedError):  # noqa: SIM117
@@ -177,18 +177,18 @@ def test_a_folder_has_one_lock_by_whatever_name(tmp_path):
             pytest.fail("the lock is held twice")
 
 
-def test_a_lock_leaves_all_other_files_as_they_are(tmp_path):
+def test_a_lock_does_not_change_other_files(tmp_path):
     (tmp_path / "a.txt").write_text("a")
-    (tmp_path / ".lock").write_text("of an earlier version")
+    (tmp_path / ".lock").write_text("from an earlier version")
     with lock_folder(tmp_path):
         assert names(tmp_path) == [".lock", "a.txt"]
     assert names(tmp_path) == [".lock", "a.txt"]
     assert (tmp_path / "a.txt").read_text() == "a"
 
 
-def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path):
+def test_a_missing_folder_cannot_be_locked(tmp_path):
     with (
-        pytest.raises(DataError, match="missing: there is no such folder"),
+        pytest.raises(DataError, match="missing: folder does not exist"),
         lock_folder(tmp_path / "missing"),
     ):
         pytest.fail("nothing was locked")

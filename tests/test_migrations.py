@@ -32,7 +32,7 @@ from perron.training.run import read_result
 
 KINDS = get_args(Kind)
 
-# A table of version 1 of each kind, and the same in the newest version.
+# A table of each kind in version 1 and in the newest version.
 MODEL = {"settings": {"kind": "text", "aggregator": {"name": "max"}}, "vocabulary": 9}
 NEW_MODEL = {"settings": MODEL["settings"], "vocab_size": 9}
 VERSION_1 = {
@@ -171,22 +171,22 @@ VERSION_1 = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_version_1_becomes_the_newest(kind):
+def test_version_1_is_migrated_to_the_newest(kind):
     old, new = VERSION_1[kind]
     before = copy.deepcopy(old)
     assert migrate(kind, old) == new
-    assert old == before  # the argument is left alone
+    assert old == before  # the argument is not modified
 
 
 @pytest.mark.parametrize(
     "data", [{"format": "csv", "dev": "dev.csv"}, {"format": "imdb-25k"}]
 )
-def test_what_version_1_did_not_split_has_no_other_split(data):
+def test_stratify_is_not_set_for_data_with_their_own_split(data):
     assert migrate("settings", {"data": data}) == {"data": data}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_newest_version_is_left_as_it_is(kind):
+def test_the_newest_version_is_not_changed(kind):
     table = dict(VERSION_1[kind][1])
     if kind == "graph":
         assert migrate(
@@ -198,7 +198,7 @@ def test_the_newest_version_is_left_as_it_is(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_version_of_the_future_is_refused(kind):
+def test_a_future_version_is_an_error(kind):
     future = current_version(kind) + 1
     table = {VERSION: future, "schema": f"perron-graph-{future}"}
     with pytest.raises(
@@ -208,30 +208,30 @@ def test_a_version_of_the_future_is_refused(kind):
 
 
 @pytest.mark.parametrize("version", [0, -1, 1.0, True, "1", None])
-def test_a_version_that_is_not_a_positive_integer_is_refused(version):
+def test_a_version_must_be_a_positive_integer(version):
     with pytest.raises(DataError, match=mentions(VERSION, repr(version))):
         migrate("settings", {VERSION: version})
 
 
 @pytest.mark.parametrize("schema", [None, "perron-graph-", "perron-graph-x", "1"])
-def test_a_graph_of_an_unknown_schema_is_refused(schema):
+def test_an_unknown_graph_schema_is_an_error(schema):
     with pytest.raises(DataError, match="schema"):
         migrate("graph", {} if schema is None else {"schema": schema})
 
 
 @pytest.mark.parametrize("table", [{}, {"model": {}}, {"format": "perron-2"}])
-def test_a_model_must_say_that_it_is_one(table):
+def test_a_model_must_have_a_version(table):
     with pytest.raises(DataError, match="Perron model"):
         migrate("model", table)
 
 
-def test_a_table_that_is_not_of_its_version_is_refused():
+def test_a_table_that_does_not_match_its_version_is_an_error():
     with pytest.raises(DataError, match=mentions("file", "pickle", "format 1")):
         migrate("pickle", {"pipeline_": {"name": "no config"}}, "file")
 
 
 @pytest.mark.parametrize("table", [[], 3, None, "text"])
-def test_what_is_not_a_table_is_refused(table):
+def test_a_value_that_is_not_a_table_is_an_error(table):
     with pytest.raises(DataError, match=mentions("file", "record", repr(table))):
         migrate("record", table, "file")
 
@@ -251,7 +251,7 @@ class TestFromTable:
     @pytest.mark.parametrize(
         ("table", "key"), [({"x": 1, "color": 2}, "color"), ({"y": 1}, "x")]
     )
-    def test_keys_that_are_unknown_or_missing_are_named(self, table, key):
+    def test_unknown_and_missing_keys_are_named(self, table, key):
         with pytest.raises(DataError, match=mentions("file", f"{key}: ")):
             from_table(Point, "metrics", stamp("metrics", table), "file")
 
@@ -278,13 +278,13 @@ class TestFromTable:
         ("encoder.model.encoder.layer.0.x", "encoder.model.encoder.layer.0.x"),
     ],
 )
-def test_a_tensor_has_its_current_name(old, new):
+def test_old_tensor_names_are_renamed(old, new):
     assert tensor_name(old) == new
     assert tensor_name(new) == new
 
 
 class TestSteps:
-    """How formats change: these steps stand for those of a later version."""
+    """Changes of formats, with steps after the newest version."""
 
     @pytest.fixture
     def steps(self, monkeypatch):
@@ -317,29 +317,29 @@ class TestSteps:
             "model": {"max_tokens": 5},
         }
 
-    def test_what_is_not_there_is_not_renamed(self, steps):
+    def test_missing_keys_are_not_renamed(self, steps):
         steps("settings", Rename("training.old", "training.new"))
         assert migrate("settings", {"model": {"old": 1}}) == {"model": {"old": 1}}
 
     def test_a_key_is_dropped(self, steps):
-        steps("settings", Drop("training.gone"), Drop("vectors"), Drop("no.where"))
-        table = {"training": {"gone": 5, "seed": 0}, "vectors": []}
+        steps("settings", Drop("training.old"), Drop("vectors"), Drop("no.such"))
+        table = {"training": {"old": 5, "seed": 0}, "vectors": []}
         assert migrate("settings", table) == {"training": {"seed": 0}}
 
-    def test_what_older_versions_did_is_set(self, steps):
+    def test_defaults_are_set_for_older_versions(self, steps):
         steps("settings", Default("training.shuffle", False))
         assert migrate("settings", {})["training"] == {"shuffle": False}
         kept = {"training": {"shuffle": True}}
         assert migrate("settings", kept) == kept
 
-    def test_steps_are_taken_one_after_the_other(self, steps):
+    def test_steps_are_applied_in_order(self, steps):
         steps("settings", Rename("a", "b"))
         steps("settings", Rename("b", "c"))
         newest = current_version("settings")
         assert migrate("settings", {VERSION: newest - 2, "a": 1}) == {"c": 1}
         assert migrate("settings", {VERSION: newest - 1, "a": 1}) == {"a": 1}
 
-    def test_only_kinds_that_change_get_a_new_version(self, steps):
+    def test_only_changed_kinds_have_a_new_version(self, steps):
         before = {kind: current_version(kind) for kind in KINDS}
         newest = max(before.values())
         steps("metrics", Rename("a", "b"))
@@ -348,17 +348,17 @@ class TestSteps:
         assert after == before | {"metrics": newest + 1, "settings": newest + 2}
         assert migrate("settings", {VERSION: newest + 1, "a": 1}) == {"b": 1}
 
-    @pytest.mark.parametrize("place", ["aggregator", "sentence_aggregator"])
+    @pytest.mark.parametrize("role", ["aggregator", "sentence_aggregator"])
     @pytest.mark.parametrize(("new", "want"), [("units", {"units": 3}), (None, {})])
     def test_an_option_of_a_component_is_renamed_everywhere(
-        self, place, new, want, steps
+        self, role, new, want, steps
     ):
         steps("model settings", RenameOption("aggregator", "centrality", "size", new))
         settings = {
-            place: {"name": "centrality", "size": 3},
+            role: {"name": "centrality", "size": 3},
             "encoder": {"name": "centrality", "size": 3},
         }
-        wanted = {**settings, place: {"name": "centrality", **want}}
+        wanted = {**settings, role: {"name": "centrality", **want}}
         model = {"format": "perron-1", "model": {"settings": settings}}
         assert migrate("model", model) == {"model": {"settings": wanted}}
         assert migrate("settings", {"model": settings}) == {"model": wanted}
@@ -368,7 +368,7 @@ class TestSteps:
         assert flat == {"embed_dim": 4, "aggregator": {"name": "centrality", **want}}
 
     @pytest.mark.parametrize("given", ["centrality", {"name": "max", "size": 3}])
-    def test_other_components_are_left_alone(self, given, steps):
+    def test_other_components_are_not_changed(self, given, steps):
         steps("model settings", RenameOption("aggregator", "centrality", "size", "u"))
         table = {"model": {"aggregator": given}}
         assert migrate("settings", table) == table
@@ -440,7 +440,7 @@ READERS = [
 
 @pytest.mark.parametrize("read", READERS)
 class TestReaders:
-    """The functions that read files, with a file of the newest version."""
+    """Functions that read files, applied to the newest version."""
 
     def test_a_file_of_the_newest_version_is_read(self, read, tmp_path):
         read(tmp_path, {})
@@ -450,7 +450,7 @@ class TestReaders:
             read(tmp_path, {"color": "red"})
 
 
-def test_a_key_that_no_version_had_is_named_in_version_1_too(tmp_path):
+def test_an_unknown_key_in_version_1_is_named(tmp_path):
     content = (OLD / "finished/run/settings.toml").read_text()
     (tmp_path / "settings.toml").write_text('color = "red"\n' + content)
     with pytest.raises(PerronError, match=mentions(tmp_path, "color")):

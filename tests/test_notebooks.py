@@ -1,4 +1,4 @@
-"""The notebooks are whole, and run."""
+"""The notebooks are complete and run."""
 
 import re
 
@@ -10,7 +10,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_there_are_three():
+def test_there_are_three_notebooks():
     assert len(NOTEBOOKS) == 3
 
 
@@ -27,7 +27,7 @@ def test_a_notebook_is_valid_and_was_run_from_top_to_bottom(path):
 
 
 @every_notebook
-def test_a_notebook_tells_nothing_of_the_machine_it_ran_on(path):
+def test_a_notebook_has_no_traces_of_the_machine_it_ran_on(path):
     text = path.read_text(encoding="utf-8")
     assert not re.findall(r"(?<![\w.\\:/])/(?:home|root|tmp|work|usr|var)/", text)
     assert "site-packages" not in text
@@ -36,12 +36,12 @@ def test_a_notebook_tells_nothing_of_the_machine_it_ran_on(path):
 
 @pytest.mark.slow
 @every_notebook
-# The kernel's client and its sockets are older than what Python now warns of.
+# The Jupyter client uses deprecated features.
 @pytest.mark.filterwarnings("ignore")
 def test_a_notebook_runs_in_an_empty_folder(path, tmp_path):
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    where = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=600, resources=where).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=600, resources=resources).execute()
     assert all(cell.execution_count for cell in notebook.cells if "outputs" in cell)

@@ -12,13 +12,13 @@ def test_rows_become_markdown_and_csv():
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [(None, ""), (1.0, "1.000"), (0.0104, "0.010"), (0.001, "0.001")],
 )
-def test_a_p_value_has_three_digits(value, told):
-    assert format_p_value(value) == told
+def test_a_p_value_has_three_digits(value, text):
+    assert format_p_value(value) == text
 
 
-def test_no_p_value_is_told_as_nought():
+def test_a_small_p_value_is_not_shown_as_zero():
     assert format_p_value(0.0001) == "< 0.001"
     assert format_p_value(0.00099) == "< 0.001"

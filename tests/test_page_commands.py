@@ -1,4 +1,4 @@
-"""Commands that README and docs show exist, and take the options that are given."""
+"""The commands in the README and the documentation are valid."""
 
 import re
 import subprocess
@@ -9,14 +9,22 @@ from importlib.util import find_spec
 
 import pytest
 import typer
-from perron_tests.pages import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, commands_of
+from perron_tests.pages import (
+    PAGES,
+    ROOT,
+    RUN,
+    SHOWN,
+    Block,
+    parse_commands,
+    read_blocks,
+)
 
 from perron.cli.app import app
 from perron.serve.operations import OPERATIONS
 from perron.training import read_recipe, recipe_names, recipe_table
 
-# Few, and each with a reason that a reader would accept.
-EXCUSES = {
+# Blocks that are not run. There should be few, each with a good reason.
+SKIPPED = {
     "docs/hugging_face.md": ["fetches a model from the hub", "writes to the hub"],
     "docs/scale.md": [
         "starts Ray, as examples/ray_corpus.py does",
@@ -32,8 +40,8 @@ EXCUSES = {
 }
 
 
-def with_doctests():
-    """Return the modules that have examples in their docstrings."""
+def modules_with_doctests():
+    """Return the modules with examples in their docstrings."""
     paths = sorted((ROOT / "src").rglob("*.py"))
     return [
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
@@ -43,7 +51,7 @@ def with_doctests():
 
 
 def check(words):
-    """Check a command as far as that can be done without running it."""
+    """Check a command without running it."""
     while words and re.match(r"\w+=", words[0]):
         words = words[1:]
     if "perron" in words[:1]:
@@ -72,7 +80,7 @@ def check(words):
 
 
 def problem(words):
-    """Return what is wrong with a command; each has an exception of its own."""
+    """Return the error of an invalid command, or None if it is valid."""
     try:
         check(words)
     except Exception as error:
@@ -81,7 +89,7 @@ def problem(words):
 
 
 def check_perron(words):
-    """Parse a command as it would be parsed, but do not run it."""
+    """Parse a perron command without running it."""
     group = typer.main.get_command(app)
     context = group.make_context("perron", list(words))
     rest = [*context._protected_args, *context.args]
@@ -97,9 +105,9 @@ def check_perron(words):
 
 def check_paper(module, *words):
     """Parse the command of a paper; its other modules are scripts without options."""
-    found = find_spec(module)
-    assert found is not None
-    if found.submodule_search_locations:
+    spec = find_spec(module)
+    assert spec is not None
+    if spec.submodule_search_locations:
         paper = import_module(f"{module}.reproduce")
         command = typer.main.get_command(paper.app)
         target = command.make_context(module, list(words)).params["target"]
@@ -107,10 +115,10 @@ def check_paper(module, *words):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_on_a_page_exist_and_take_these_options(page):
-    for block in blocks_of(page):
-        if block.kind in (*SHOWN, "bash") and not block.excuse:
-            for words in commands_of(block):
+def test_the_commands_on_a_page_are_valid(page):
+    for block in read_blocks(page):
+        if block.kind in (*SHOWN, "bash") and not block.skip_reason:
+            for words in parse_commands(block):
                 assert problem(words) is None, f"{page}:{block.line}: {words}"
 
 
@@ -132,29 +140,29 @@ def test_the_commands_on_a_page_exist_and_take_these_options(page):
         "python -m papers.nobody2019 table1",
     ],
 )
-def test_a_wrong_command_would_be_noticed(command):
-    (words,) = commands_of(Block("bash", 1, command))
+def test_an_invalid_command_is_detected(command):
+    (words,) = parse_commands(Block("bash", 1, command))
     assert problem(words) is not None
 
 
-def test_few_blocks_are_excused_and_all_have_a_reason():
-    found = {
-        page: [block.excuse for block in blocks_of(page) if block.excuse]
+def test_few_blocks_are_skipped_and_all_have_a_reason():
+    skipped = {
+        page: [block.skip_reason for block in read_blocks(page) if block.skip_reason]
         for page in PAGES
     }
-    assert {page: excuses for page, excuses in found.items() if excuses} == EXCUSES
+    assert {page: reasons for page, reasons in skipped.items() if reasons} == SKIPPED
 
 
-def test_every_excuse_belongs_to_a_block():
+def test_every_skip_comment_belongs_to_a_block():
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
-        excused = [block for block in blocks_of(page) if block.excuse]
-        assert text.count("<!-- not run") == len(excused), page
+        skipped = [block for block in read_blocks(page) if block.skip_reason]
+        assert text.count("<!-- not run") == len(skipped), page
 
 
-@pytest.mark.parametrize("module", with_doctests())
-def test_the_code_in_docstrings_runs_and_gives_what_they_say(module, tmp_path):
-    """In a process of its own, as users have it: nothing checks its types there."""
+@pytest.mark.parametrize("module", modules_with_doctests())
+def test_the_examples_in_docstrings_are_correct(module, tmp_path):
+    """Runs in a new process, without the runtime type checker of the test run."""
     code = f"import doctest, {module}; assert not doctest.testmod({module}).failed"
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
@@ -162,11 +170,11 @@ def test_the_code_in_docstrings_runs_and_gives_what_they_say(module, tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_pages_are_read_as_they_are_meant():
-    kinds = {block.kind for page in PAGES for block in blocks_of(page)}
+def test_pages_are_parsed_correctly():
+    kinds = {block.kind for page in PAGES for block in read_blocks(page)}
     assert {*RUN, "indented", "text"} <= kinds
-    assert "" not in kinds, "a fence needs a language"
-    tutorial = blocks_of("docs/tutorials/own_csv.md")
+    assert "" not in kinds, "a fenced block must have a language"
+    tutorial = read_blocks("docs/tutorials/own_csv.md")
     assert tutorial[0].code.startswith("import csv")
-    assert "228" in tutorial[1].printed
-    assert blocks_of("docs/training.md")[0].excuse == "a synopsis"
+    assert "228" in tutorial[1].expected_output
+    assert read_blocks("docs/training.md")[0].skip_reason == "a synopsis"

@@ -14,7 +14,7 @@ def table(card):
 
 
 @pytest.mark.parametrize("kind", ["text", "document", "pair"])
-def test_the_card_tells_what_the_model_is(kind):
+def test_the_card_describes_the_model(kind):
     card = model_card(small_config(kind, "max", "cnn"), {"accuracy": "88.1 %"})
     assert card.startswith("---\nlibrary_name: perron\n")
     assert f"# A {kind} classifier with max pooling" in card
@@ -22,12 +22,12 @@ def test_the_card_tells_what_the_model_is(kind):
     assert facts["encoder"] == "cnn"
     assert facts["classes"] == "bad, fair, good"
     assert facts["accuracy"] == "88.1 %"
-    assert ("4 sentences" in facts["cut at"]) == (kind == "document")
+    assert ("4 sentences" in facts["truncated to"]) == (kind == "document")
     call = 'predict(["..."], ["..."])' if kind == "pair" else 'predict(["..."])'
     assert f"model.{call}\n" in card
 
 
-def test_odd_labels_and_facts_do_not_break_the_table():
+def test_special_characters_do_not_break_the_table():
     config = ModelConfig(
         settings=ModelSettings(), vocab_size=2, labels=("a|b", "c\nd", "---")
     )
@@ -36,7 +36,7 @@ def test_odd_labels_and_facts_do_not_break_the_table():
     assert facts["x¦y"] == "line break"
 
 
-def test_the_hub_reads_the_scores_of_the_run():
+def test_the_metadata_of_the_card_has_the_scores():
     scores = [
         Score("sst", "dev", "accuracy", "accuracy", 0.87654, "87.7 %"),
         Score("sst", "dev", "log_loss", "log-loss", 0.31, "0.31"),
@@ -47,15 +47,15 @@ def test_the_hub_reads_the_scores_of_the_run():
     assert facts["dev accuracy"] == "87.7 %"
     assert facts["test accuracy"] == "85.0 %"
     assert facts["seed"] == "3"
-    read = ModelCard(card).data
+    metadata = ModelCard(card).data
     assert facts["dev log-loss"] == "0.31"
     values = {
-        (r.dataset_split, r.metric_type): r.metric_value for r in read.eval_results
+        (r.dataset_split, r.metric_type): r.metric_value for r in metadata.eval_results
     }
     assert values == {
         ("dev", "accuracy"): 0.8765,
         ("dev", "log_loss"): 0.31,
         ("test", "accuracy"): 0.85,
     }
-    assert read.tags == ["perron", "centrality"]
-    assert read.pipeline_tag == "text-classification"
+    assert metadata.tags == ["perron", "centrality"]
+    assert metadata.pipeline_tag == "text-classification"

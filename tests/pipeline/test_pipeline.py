@@ -18,14 +18,14 @@ from perron.text.tokenizers import WordTokenizer
 
 
 class TestEveryKind:
-    def test_probabilities_are_shares(self, pipeline):
-        shares = pipeline.predict_proba(*arguments(pipeline))
-        assert shares.shape == (len(TEXTS), len(LABELS))
-        assert shares.dtype == np.float32
-        assert (shares > 0).all()
-        np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-6)
+    def test_probabilities_sum_to_1(self, pipeline):
+        probabilities = pipeline.predict_proba(*arguments(pipeline))
+        assert probabilities.shape == (len(TEXTS), len(LABELS))
+        assert probabilities.dtype == np.float32
+        assert (probabilities > 0).all()
+        np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
 
-    def test_results_come_in_the_order_of_the_texts(self, pipeline):
+    def test_results_are_in_the_order_of_the_texts(self, pipeline):
         given = arguments(pipeline)
         together = pipeline.predict_proba(*given)
         for row in range(len(TEXTS)):
@@ -47,55 +47,57 @@ class TestEveryKind:
             atol=1e-6,
         )
 
-    def test_nor_does_how_many_are_sorted_together(self, pipeline, monkeypatch):
+    def test_chunk_size_does_not_matter(self, pipeline, monkeypatch):
         given = arguments(pipeline)
         want = pipeline.predict_proba(*given)
-        monkeypatch.setattr(module, "_CHUNK", 3)
+        monkeypatch.setattr(module, "_CHUNK_SIZE", 3)
         got = pipeline.predict_proba(*given, batch_size=2)
         np.testing.assert_allclose(got, want, atol=1e-6)
 
-    def test_labels_are_the_most_probable(self, pipeline):
+    def test_the_most_probable_label_is_predicted(self, pipeline):
         given = arguments(pipeline)
         best = pipeline.predict_proba(*given).argmax(1)
         assert pipeline.predict(*given) == [LABELS[row] for row in best]
         assert pipeline.labels == LABELS
 
-    def test_one_text_gives_one_result(self, pipeline):
+    def test_a_single_text_gives_a_single_result(self, pipeline):
         given = arguments(pipeline)
         one = [column[1] for column in given]
         assert pipeline.predict(*one) == pipeline.predict(*given)[1]
-        shares = pipeline.predict_proba(*one)
-        assert shares.shape == (len(LABELS),)
-        np.testing.assert_allclose(shares, pipeline.predict_proba(*given)[1], atol=1e-6)
+        probabilities = pipeline.predict_proba(*one)
+        assert probabilities.shape == (len(LABELS),)
+        np.testing.assert_allclose(
+            probabilities, pipeline.predict_proba(*given)[1], atol=1e-6
+        )
         vector = pipeline.encode(TEXTS[1])
         np.testing.assert_allclose(vector, pipeline.encode(TEXTS)[1], atol=1e-6)
         assert pipeline.predict_proba(*(["" for _ in given])).shape == (len(LABELS),)
 
     def test_no_texts_give_no_results(self, pipeline):
-        none = arguments(pipeline, [], [])
-        assert pipeline.predict(*none) == []
-        assert pipeline.predict_proba(*none).shape == (0, len(LABELS))
+        empty = arguments(pipeline, [], [])
+        assert pipeline.predict(*empty) == []
+        assert pipeline.predict_proba(*empty).shape == (0, len(LABELS))
         assert len(pipeline.encode([])) == 0
         assert pipeline.encode([]).shape[1] == pipeline.encode(["a"]).shape[1]
 
-    def test_a_text_without_words_has_the_vector_zero(self, pipeline):
+    def test_the_vector_of_an_empty_text_is_zero(self, pipeline):
         vectors = pipeline.encode(["", "  ", "good", "\n"])
         assert (vectors[[0, 1, 3]] == 0).all()
         assert (vectors[2] != 0).any()
         assert vectors.dtype == np.float32
 
-    def test_tuples_of_strings_are_texts_too(self, pipeline):
+    def test_texts_may_be_a_tuple(self, pipeline):
         given = arguments(pipeline)
         assert pipeline.predict(*map(tuple, given)) == pipeline.predict(*given)
 
-    def test_texts_are_cut_where_the_model_was(self, pipeline):
+    def test_texts_are_truncated(self, pipeline):
         ten = "a good film the bad film it was not good"
-        shares = pipeline.predict_proba(
+        probabilities = pipeline.predict_proba(
             *arguments(pipeline, [ten, ten + " bad"], [ten + " bad", ten])
         )
-        np.testing.assert_allclose(shares[0], shares[1], atol=1e-6)
+        np.testing.assert_allclose(probabilities[0], probabilities[1], atol=1e-6)
 
-    def test_dropout_is_never_on(self, pipeline):
+    def test_dropout_is_always_off(self, pipeline):
         pipeline = small_pipeline(
             pipeline.processor.kind,
             embedding={"embedding_dim": 6, "dropout": 0.9},
@@ -103,33 +105,33 @@ class TestEveryKind:
         )
         given = arguments(pipeline)
         want = pipeline.predict_proba(*given)
-        pipeline.model.train()  # as someone who goes on with training would
+        pipeline.model.train()  # as if training continued
         assert np.array_equal(pipeline.predict_proba(*given), want)
         pipeline.model.train()
         assert np.array_equal(pipeline.encode(TEXTS), pipeline.encode(TEXTS))
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-    def test_other_precisions_come_out_as_float32(self, pipeline, dtype):
+    def test_results_of_other_dtypes_are_float32(self, pipeline, dtype):
         given = arguments(pipeline)
-        shares, vectors = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
+        want = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
         pipeline.model.to(dtype)
-        again, coarse = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
-        assert again.dtype == coarse.dtype == np.float32
-        # bfloat16 keeps eight bits, and the head was made steep.
-        np.testing.assert_allclose(again, shares, atol=0.1)
-        np.testing.assert_allclose(coarse, vectors, atol=0.05)
+        got = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
+        assert got[0].dtype == got[1].dtype == np.float32
+        # bfloat16 has 8 bits of precision, and the weights of the head are large.
+        np.testing.assert_allclose(got[0], want[0], atol=0.1)
+        np.testing.assert_allclose(got[1], want[1], atol=0.05)
 
-    def test_a_saved_pipeline_gives_the_same_answers(self, pipeline, tmp_path):
+    def test_a_saved_pipeline_gives_the_same_results(self, pipeline, tmp_path):
         pipeline.save_pretrained(tmp_path / "new" / "run")
-        again = perron.load(tmp_path / "new" / "run")
+        loaded = perron.load(tmp_path / "new" / "run")
         given = arguments(pipeline)
         assert np.array_equal(
-            again.predict_proba(*given), pipeline.predict_proba(*given)
+            loaded.predict_proba(*given), pipeline.predict_proba(*given)
         )
-        assert np.array_equal(again.encode(TEXTS), pipeline.encode(TEXTS))
-        assert again.predict(*given) == pipeline.predict(*given)
-        assert again.processor.max_words == 10
-        assert again.processor.max_sentences == 4
+        assert np.array_equal(loaded.encode(TEXTS), pipeline.encode(TEXTS))
+        assert loaded.predict(*given) == pipeline.predict(*given)
+        assert loaded.processor.max_words == 10
+        assert loaded.processor.max_sentences == 4
         assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == [
             "README.md",
             "config.json",
@@ -140,7 +142,7 @@ class TestEveryKind:
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 @pytest.mark.parametrize("kind", ["text", "document", "pair"])
-def test_every_aggregator_runs_through_a_pipeline(kind, aggregator):
+def test_every_aggregator_works_in_a_pipeline(kind, aggregator):
     pipeline = small_pipeline(kind, aggregator, "none")
     given = arguments(pipeline)
     np.testing.assert_allclose(
@@ -150,43 +152,43 @@ def test_every_aggregator_runs_through_a_pipeline(kind, aggregator):
     )
 
 
-def test_labels_are_counted_from_the_first(monkeypatch):
+def test_labels_are_in_the_order_of_the_columns(monkeypatch):
     pipeline = small_pipeline("text")
-    shares = np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
-    monkeypatch.setattr(pipeline, "predict_proba", lambda *_: shares)
+    probabilities = np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
+    monkeypatch.setattr(pipeline, "predict_proba", lambda *_: probabilities)
     assert pipeline.predict(["a", "b", "c"]) == ["fair", "bad", "good"]
 
 
-def test_a_text_model_encodes_what_its_head_sees():
+def test_a_text_model_encodes_the_input_of_its_head():
     pipeline = small_pipeline("text")
     vectors = torch.from_numpy(pipeline.encode(TEXTS))
-    shares = pipeline.model.head(vectors).softmax(-1)
+    probabilities = pipeline.model.head(vectors).softmax(-1)
     np.testing.assert_allclose(
-        shares.detach().numpy(), pipeline.predict_proba(TEXTS), atol=1e-6
+        probabilities.detach().numpy(), pipeline.predict_proba(TEXTS), atol=1e-6
     )
 
 
-def test_a_pair_model_encodes_each_side_alike():
+def test_a_pair_model_encodes_both_sides_in_the_same_way():
     pipeline = small_pipeline("pair")
     p, h = map(torch.from_numpy, (pipeline.encode(TEXTS), pipeline.encode(OTHERS)))
     vector = torch.cat([p, h, (p - h).abs(), p * h], -1)
-    shares = pipeline.model.head(vector).softmax(-1)
+    probabilities = pipeline.model.head(vector).softmax(-1)
     np.testing.assert_allclose(
-        shares.detach().numpy(), pipeline.predict_proba(TEXTS, OTHERS), atol=1e-6
+        probabilities.detach().numpy(), pipeline.predict_proba(TEXTS, OTHERS), atol=1e-6
     )
     assert pipeline.processor.kind == "pair"
 
 
-def test_documents_are_read_sentence_by_sentence():
+def test_documents_are_split_into_sentences():
     pipeline = small_pipeline("document")
     one, two = pipeline.predict_proba(["good film it was", "good film. it was."])
     assert abs(one - two).max() > 1e-3
-    many = "good. " * 4
-    shares = pipeline.predict_proba([many, many + "bad. bad."])  # cut at four
-    np.testing.assert_allclose(shares[0], shares[1], atol=1e-6)
+    many = "good. " * 4  # the maximum number of sentences
+    probabilities = pipeline.predict_proba([many, many + "bad. bad."])
+    np.testing.assert_allclose(probabilities[0], probabilities[1], atol=1e-6)
 
 
-class TestRefusals:
+class TestErrors:
     @pytest.mark.parametrize(
         ("kind", "given", "parts"),
         [
@@ -202,13 +204,13 @@ class TestRefusals:
             ("pair", (["a"], ["\udfff"]), ["pair 0", "Unicode"]),
         ],
     )
-    def test_mixed_up_texts_and_pairs(self, kind, given, parts):
+    def test_texts_and_pairs_must_match_the_model(self, kind, given, parts):
         with pytest.raises(ValueError, match=mentions(*parts)):
             small_pipeline(kind).predict(*given)
         with pytest.raises(ValueError, match=mentions(*parts)):
             small_pipeline(kind).predict_proba(*given)
 
-    def test_mixed_up_texts_to_encode_and_explain(self):
+    def test_texts_to_explain_must_match_the_model(self):
         with pytest.raises(ValueError, match="pairs"):
             small_pipeline("pair").explain("good")
         with pytest.raises(ValueError, match="single texts"):
@@ -217,15 +219,15 @@ class TestRefusals:
             small_pipeline("text").explain("\ud800")
 
     @pytest.mark.parametrize("batch_size", [0, -1])
-    def test_a_batch_of_nothing(self, batch_size):
+    def test_batch_size_must_be_positive(self, batch_size):
         message = mentions("batch_size", batch_size)
         with pytest.raises(ValueError, match=message):
             small_pipeline("text").predict(["a"], batch_size=batch_size)
         with pytest.raises(ValueError, match=message):
             small_pipeline("text").encode(["a"], batch_size=batch_size)
 
-    def test_what_is_no_string_and_not_an_array_of_strings(self):
-        """In a process of its own: the type checker of the test run comes before."""
+    def test_texts_must_be_strings(self):
+        """Runs in a new process, without the runtime type checker of the test run."""
         cases = {
             "text.predict([3])": ("text 0", "int"),
             "text.predict(['a', None])": ("text 1", "NoneType"),
@@ -262,31 +264,31 @@ class TestFolders:
         small_pipeline("text").save_pretrained(tmp_path)
         return tmp_path
 
-    def test_words_that_are_missing(self, folder):
+    def test_a_missing_tokenizer_is_named(self, folder):
         (folder / "tokenizer.json").unlink()
         with pytest.raises(DataError, match=mentions(folder / "tokenizer.json")):
             perron.load(folder)
 
     @pytest.mark.parametrize("content", [b"", b"{}", b"\xff"])
-    def test_words_that_are_rubbish(self, folder, content):
+    def test_a_corrupt_tokenizer_is_named(self, folder, content):
         (folder / "tokenizer.json").write_bytes(content)
         with pytest.raises(DataError, match=mentions(folder / "tokenizer.json")):
             perron.load(folder)
 
     @pytest.mark.parametrize("words", [WORDS[:-1], [*WORDS, "more"]])
-    def test_words_of_another_model(self, folder, words):
+    def test_the_tokenizer_of_another_model_is_an_error(self, folder, words):
         other = WordTokenizer.from_words(words, "lower")
         (folder / "tokenizer.json").write_text(other.to_json())
         message = mentions(folder / "tokenizer.json", len(words), 11)
         with pytest.raises(DataError, match=message):
             perron.load(folder)
 
-    def test_a_model_that_is_missing(self, tmp_path):
+    def test_a_missing_folder_is_named(self, tmp_path):
         with pytest.raises(DataError, match=mentions(tmp_path / "nowhere")):
             perron.load(tmp_path / "nowhere")
 
     @pytest.mark.parametrize("written", range(4))
-    def test_a_new_folder_is_a_model_only_when_all_is_written(
+    def test_a_folder_is_a_model_only_after_all_files_are_written(
         self, tmp_path, monkeypatch, written
     ):
         sync, calls = os.fsync, []
@@ -304,59 +306,59 @@ class TestFolders:
         with pytest.raises(DataError, match=mentions(tmp_path, "config.json")):
             perron.load(tmp_path)
 
-    def test_a_file_where_the_folder_should_be(self, tmp_path):
+    def test_a_file_in_place_of_the_folder_is_named(self, tmp_path):
         (tmp_path / "run").write_text("")
         with pytest.raises(DataError, match=mentions(tmp_path / "run")):
             small_pipeline("text").save_pretrained(tmp_path / "run")
 
-    def test_capitals_are_kept_or_not_as_when_it_was_saved(self, tmp_path):
+    def test_a_saved_pipeline_ignores_case_as_before(self, tmp_path):
         pipeline = small_pipeline("text")
         pipeline.save_pretrained(tmp_path)
         small, large = perron.load(tmp_path).predict_proba(["good film", "GOOD Film"])
         np.testing.assert_allclose(small, large, atol=1e-6)
 
-    def test_the_configuration_says_how_texts_are_cut(self, folder):
+    def test_the_configuration_has_the_maximum_length(self, folder):
         content = json.loads((folder / "config.json").read_text())
         assert content["model"]["max_words"] == 10
 
 
 class TestFiles:
-    """The same files are in folders, in pickles and on the hub."""
+    """Files of a pipeline, as in folders, in pickles and on the hub."""
 
-    def test_files_in_memory_are_those_of_the_folder(self, pipeline, tmp_path):
+    def test_files_in_memory_equal_those_in_the_folder(self, pipeline, tmp_path):
         pipeline.save_pretrained(tmp_path)
         files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         assert pipeline.to_files() == files
 
-    def test_a_pipeline_comes_back_from_memory(self, pipeline):
+    def test_a_pipeline_can_be_loaded_from_memory(self, pipeline):
         state = torch.get_rng_state()
-        again = perron.Pipeline.from_files(pipeline.to_files(), "films")
+        loaded = perron.Pipeline.from_files(pipeline.to_files(), "films")
         assert torch.equal(torch.get_rng_state(), state)
         given = arguments(pipeline)
         assert np.array_equal(
-            again.predict_proba(*given), pipeline.predict_proba(*given)
+            loaded.predict_proba(*given), pipeline.predict_proba(*given)
         )
-        assert again.name == "films"
-        assert again.to_files() == pipeline.to_files()
+        assert loaded.name == "films"
+        assert loaded.to_files() == pipeline.to_files()
 
     @pytest.mark.parametrize(
         "name", ["config.json", "model.safetensors", "tokenizer.json"]
     )
-    def test_a_file_that_is_missing_is_named(self, name):
+    def test_a_missing_file_is_named(self, name):
         files = small_pipeline("text").to_files()
         del files[name]
         with pytest.raises(DataError, match=f"^{name}: is missing"):
             perron.Pipeline.from_files(files)
 
-    def test_a_model_without_a_card_gets_one_when_it_is_saved(self):
+    def test_a_missing_card_is_generated_on_saving(self):
         files = small_pipeline("text").to_files()
         card = files.pop("README.md")
-        again = perron.Pipeline.from_files(files)
-        assert again.card is None
-        assert again.to_files()["README.md"] == card
+        loaded = perron.Pipeline.from_files(files)
+        assert loaded.card is None
+        assert loaded.to_files()["README.md"] == card
 
 
-def test_importing_perron_imports_no_pipeline_until_it_is_asked_for():
+def test_the_pipeline_is_imported_on_first_use():
     code = (
         "import sys, perron\n"
         "heavy = {'tokenizers', 'datasets', 'pydantic', 'pyarrow', 'safetensors'}\n"
@@ -374,7 +376,7 @@ def test_importing_perron_imports_no_pipeline_until_it_is_asked_for():
     assert spacy == "False"
 
 
-def test_without_the_extra_the_error_says_what_to_install():
+def test_a_missing_extra_is_named():
     code = (
         "import sys; sys.modules['tokenizers'] = None\n"
         "import perron\n"

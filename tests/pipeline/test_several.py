@@ -11,7 +11,7 @@ from perron.hub import short_names
 from perron.pipeline import load_all
 
 
-def test_a_name_is_as_short_as_it_can_be():
+def test_names_are_as_short_as_possible():
     assert short_names(["runs/demo"]) == ["demo"]
     assert short_names(["a/x", "b/x", "c/y"]) == ["a/x", "b/x", "y"]
     assert short_names([Path("a/1/x"), "b/1/x", "b/2/x"]) == ["a/1/x", "b/1/x", "2/x"]
@@ -27,7 +27,7 @@ PATHS = st.lists(
 
 
 @given(PATHS)
-def test_names_are_distinct_ends_of_the_paths(folders):
+def test_names_are_unique_ends_of_the_paths(folders):
     names = short_names(folders)
     assert len(set(names)) == len(folders)
     for folder, name in zip(folders, names, strict=True):
@@ -37,13 +37,13 @@ def test_names_are_distinct_ends_of_the_paths(folders):
         assert not shorter or ends.count(tuple(shorter)) > 1
 
 
-@pytest.mark.parametrize("again", ["runs/demo", "./runs/demo/", "runs/a/../demo"])
-def test_the_same_folder_twice_is_refused(again):
+@pytest.mark.parametrize("other", ["runs/demo", "./runs/demo/", "runs/a/../demo"])
+def test_a_repeated_folder_is_an_error(other):
     with pytest.raises(SettingsError, match=mentions("demo", "twice")):
-        short_names(["runs/demo", again])
+        short_names(["runs/demo", other])
 
 
-def test_models_are_loaded_in_order_and_sign_their_records(tmp_path):
+def test_several_models_are_loaded_in_order(tmp_path):
     for name, aggregator in (("one", "centrality"), ("two", "mean")):
         small_pipeline("text", aggregator).save_pretrained(tmp_path / name / "best")
     loaded = load_all([tmp_path / "two/best", str(tmp_path / "one/best")])
@@ -52,6 +52,6 @@ def test_models_are_loaded_in_order_and_sign_their_records(tmp_path):
     assert [record.model.aggregator for record in records] == ["mean", "centrality"]
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path):
+def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(DataError, match="nowhere"):
         load_all([tmp_path / "nowhere"])

@@ -1,9 +1,9 @@
 import pytest
-from perron_tests.errors import assert_mentions, mentions, problem_of
+from perron_tests.errors import assert_mentions, first_problem, mentions
 from pydantic import ValidationError
 
 from perron.errors import SettingsError
-from perron.text.formats import format_of
+from perron.text.formats import infer_format
 from perron.text.settings import DataSettings
 
 
@@ -22,25 +22,25 @@ from perron.text.settings import DataSettings
         ("split", (0.5, 0.5, 0.0), "rotten-tomatoes"),
     ],
 )
-def test_a_key_that_does_not_apply_is_refused_by_name(key, value, format):
-    given = {"format": format, key: value}
+def test_a_setting_that_does_not_apply_to_the_format_is_rejected(key, value, format):
+    options = {"format": format, key: value}
     if format not in ("imdb-25k", "rotten-tomatoes"):
-        given["train"] = "train.file"
+        options["train"] = "train.file"
     with pytest.raises(ValidationError) as caught:
-        DataSettings(**given)
-    assert_mentions(problem_of(caught.value), key, format)
+        DataSettings(**options)
+    assert_mentions(first_problem(caught.value), key, format)
 
 
 @pytest.mark.parametrize("format", ["sst", "stars", "rotten-tomatoes", "snli", "hub"])
-def test_settings_written_in_full_can_be_read_again(format):
-    given = {"train": "t"} if format != "rotten-tomatoes" else {}
+def test_saved_settings_can_be_loaded(format):
+    options = {"train": "t"} if format != "rotten-tomatoes" else {}
     name = {"name": "some/set"} if format == "hub" else {}
-    settings = DataSettings(format=format, **given, **name)
+    settings = DataSettings(format=format, **options, **name)
     assert DataSettings(**settings.model_dump()) == settings
     assert DataSettings.model_validate_json(settings.model_dump_json()) == settings
 
 
-def test_the_format_implies_how_the_text_is_written():
+def test_formats_have_default_settings():
     sst, stars, snli = (DataSettings(format=f, train="t") for f in FORMATS)
     assert (sst.pretokenized, stars.pretokenized, snli.pretokenized) == (
         True,
@@ -72,18 +72,18 @@ FORMATS = ("sst", "stars", "snli")
         (0.5, 0.5, float("nan")),
     ],
 )
-def test_a_split_must_be_parts_of_one_with_rows_to_train_and_dev(split):
+def test_a_split_must_be_fractions_with_rows_for_train_and_dev(split):
     with pytest.raises(ValidationError) as caught:
         DataSettings(format="csv", train="t.csv", split=split)
-    assert_mentions(problem_of(caught.value), "split")
+    assert_mentions(first_problem(caught.value), "split")
 
 
-def test_a_split_next_to_given_files_is_refused():
+def test_a_split_with_a_test_file_is_rejected():
     with pytest.raises(ValidationError, match=mentions("split", "dev", "test")):
         DataSettings(format="csv", train="t", test="u", split=(0.9, 0.1, 0))
 
 
-def test_what_is_missing_is_named():
+def test_the_error_for_a_missing_setting_names_it():
     with pytest.raises(ValidationError, match=r"\btrain\b"):
         DataSettings(format="csv")
     with pytest.raises(ValidationError, match=r"\bname\b"):
@@ -92,7 +92,7 @@ def test_what_is_missing_is_named():
         DataSettings(format="sst", train="t", phrases=True)
 
 
-def test_every_setting_is_described_and_unknown_ones_are_refused():
+def test_every_setting_has_a_description_and_unknown_ones_are_rejected():
     assert all(f.description for f in DataSettings.model_fields.values())
     with pytest.raises(ValidationError, match="color"):
         DataSettings(format="csv", train="t", color="red")
@@ -110,13 +110,13 @@ def test_every_setting_is_described_and_unknown_ones_are_refused():
         ("yelp.txt.ss", "stars"),
     ],
 )
-def test_the_extension_tells_the_format(name, format):
-    assert format_of(name) == format
+def test_the_format_is_inferred_from_the_extension(name, format):
+    assert infer_format(name) == format
 
 
 @pytest.mark.parametrize("name", ["a", "a.xlsx", "a.parquet.gz"])
-def test_an_extension_that_says_nothing_is_refused_with_advice(name):
+def test_the_error_for_an_unknown_extension_lists_formats(name):
     with pytest.raises(
         SettingsError, match=mentions(name, "--data-format", "sst", "snli")
     ):
-        format_of(name)
+        infer_format(name)

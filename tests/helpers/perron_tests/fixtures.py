@@ -1,13 +1,13 @@
-"""Fixtures of all tests, and the order in which their files are run."""
+"""Fixtures for all tests, and the order of the test files."""
 
 import signal
 
 import pytest
 import torch
 
-# Files whose tests take longest. They begin first, lest at the end one process is left
-# with one of them while the others have nothing to do.
-LONG = (
+# Files with the slowest tests. They run first, so that parallel workers do not wait for
+# them at the end.
+SLOW_FILES = (
     "test_examples.py",
     "test_train.py",
     "test_distributed.py",
@@ -16,30 +16,29 @@ LONG = (
 )
 
 
-# What runs behind a shell's back ignores Ctrl-C, and so would the processes that tests
-# start, some of which are to be interrupted.
+# Background jobs of a shell ignore SIGINT, and so would the child processes that tests
+# start, some of which are interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONG)  # keeps the order else
+    items.sort(key=lambda item: item.path.name not in SLOW_FILES)  # a stable sort
 
 
 @pytest.fixture(autouse=True)
-def _same_numbers_every_time():
+def _fixed_seed():
     torch.manual_seed(0)
 
 
-# Several threads would only wait for each other with tensors as small as most tests'.
-# Set from the start: fixtures of modules come before those of a test, and their numbers
-# have to be the same.
+# The tensors of most tests are too small for several threads. Set at import, because
+# module fixtures run before test fixtures and must be reproducible, too.
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Use one thread, and leave it at that for the fixtures that follow."""
+    """Use one thread, and reset it for the fixtures that follow."""
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(1)
@@ -47,7 +46,7 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def shared_cache(monkeypatch, tmp_path_factory):
-    """Keep encoded texts for this run of the tests, out of the user's own cache."""
+    """Cache encoded texts for this test run, outside the cache of the user."""
     folder = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("PERRON_CACHE", str(folder))
     return folder

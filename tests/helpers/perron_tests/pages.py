@@ -1,10 +1,10 @@
-"""The code on the pages of the documentation.
+"""Parser for the code blocks in the documentation.
 
-Blocks in ```python and ```bash are run, page by page, in the order of the page.
-Commands that are only shown, indented or in ```sh and ```console, are checked: they
-must exist and take the options that are given. A ```text block right behind a block
-that is run is what that prints; … stands for anything. `<!-- not run: why -->` on the
-line before excuses a block.
+The ```python and ```bash blocks of a page are run in order. Commands that are indented
+or in ```sh and ```console blocks are not run, but must exist and accept the given
+options. A ```text block directly after a block that is run is its expected output, in
+which … matches anything. `<!-- not run: reason -->` on the line before a block skips
+it.
 """
 
 import itertools
@@ -20,64 +20,65 @@ PAGES = [
 ]
 RUN = ("python", "bash")
 SHOWN = ("indented", "sh", "console", "shell")
-BETWEEN = ("|", "&&", ";", ">", "<", "&")
-_EXCUSE = re.compile(r"<!-- not run: (.+) -->")
+OPERATORS = ("|", "&&", ";", ">", "<", "&")
+_SKIPPED = re.compile(r"<!-- not run: (.+) -->")
 _FENCE = re.compile(r"( *)```(\w*).*")
 
 
 class Block(NamedTuple):
-    kind: str  # the language of a fence, or "indented"
-    line: int  # of its first line of code, from 1
+    kind: str  # language of a fenced block, or "indented"
+    line: int  # line number of the first line of code, from 1
     code: str
-    excuse: str | None = None
-    printed: str | None = None  # what it is said to print
+    skip_reason: str | None = None
+    expected_output: str | None = None
 
 
-def blocks_of(page: str) -> list[Block]:
-    """Return the blocks of a page in their order."""
+def read_blocks(page: str) -> list[Block]:
+    """Return the code blocks of a page in order."""
     lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
     blocks: list[Block] = []
-    place, before, last = 0, "", 0
-    while place < len(lines):
-        line = lines[place]
-        start = place
+    index, before, last = 0, "", 0
+    while index < len(lines):
+        line = lines[index]
+        start = index
         if fence := _FENCE.fullmatch(line):
             end = f"{fence[1]}```"
-            place = lines.index(end, start + 1)
-            inside = [each.removeprefix(fence[1]) for each in lines[start + 1 : place]]
-            found = Block(fence[2], start + 2, "\n".join(inside))
+            index = lines.index(end, start + 1)
+            code = [each.removeprefix(fence[1]) for each in lines[start + 1 : index]]
+            block = Block(fence[2], start + 2, "\n".join(code))
         elif line.startswith("    ") and not lines[start - 1].strip():
-            while place + 1 < len(lines) and re.match("    |$", lines[place + 1]):
-                place += 1
-            inside = [each[4:] for each in lines[start : place + 1]]
-            found = Block("indented", start + 1, "\n".join(inside).rstrip())
+            while index + 1 < len(lines) and re.match("    |$", lines[index + 1]):
+                index += 1
+            code = [each[4:] for each in lines[start : index + 1]]
+            block = Block("indented", start + 1, "\n".join(code).rstrip())
         else:
-            place, before = place + 1, line.strip() or before
+            index, before = index + 1, line.strip() or before
             continue
-        excuse = _EXCUSE.fullmatch(before)
+        skipped = _SKIPPED.fullmatch(before)
         between = "".join(lines[last:start]).strip()
-        if found.kind == "text" and blocks and blocks[-1].kind in RUN and not between:
-            blocks[-1] = blocks[-1]._replace(printed=found.code)
-        blocks.append(found._replace(excuse=excuse and excuse[1]))
-        place, before = place + 1, ""
-        last = place
+        if block.kind == "text" and blocks and blocks[-1].kind in RUN and not between:
+            blocks[-1] = blocks[-1]._replace(expected_output=block.code)
+        blocks.append(block._replace(skip_reason=skipped and skipped[1]))
+        index, before = index + 1, ""
+        last = index
     return blocks
 
 
 def has_code(page: str) -> bool:
-    """Return if there is anything to run on a page."""
-    return any(block.kind in RUN and not block.excuse for block in blocks_of(page))
+    """Return whether a page has code blocks that are run."""
+    return any(
+        block.kind in RUN and not block.skip_reason for block in read_blocks(page)
+    )
 
 
-def commands_of(block: Block) -> list[list[str]]:
-    """Return the commands of a block of shell, each as a list of words."""
-    found = []
+def parse_commands(block: Block) -> list[list[str]]:
+    """Return the commands of a shell block, each as a list of words."""
+    commands = []
     for line in block.code.replace("\\\n", " ").splitlines():
         try:
             words = shlex.split(line.removeprefix("$ "), comments=True)
-        except ValueError:  # a quote that does not end: no command
+        except ValueError:  # an unclosed quote, so not a command
             continue
-        for bar, part in itertools.groupby(words, lambda word: word in BETWEEN):
-            if not bar:
-                found.append(list(part))
-    return found
+        groups = itertools.groupby(words, lambda word: word in OPERATORS)
+        commands += [list(part) for is_operator, part in groups if not is_operator]
+    return commands

@@ -1,4 +1,4 @@
-"""Pipelines around small models with random weights, and texts for them."""
+"""Pipelines with small random models, and texts for them."""
 
 import torch
 
@@ -16,7 +16,7 @@ TEXTS = [
     "   ",
     "it was n't bad . it was good",
     "good\n\nbad\nthe film",
-    "a film a film a film a film a film a film a film",  # cut at ten words
+    "a film a film a film a film a film a film a film",  # truncated to ten words
 ]
 OTHERS = ["a film", "good", "", "It was bad.", "the", "was it", "", "the bad film"]
 
@@ -24,10 +24,10 @@ OTHERS = ["a film", "good", "", "It was bad.", "the", "was it", "", "the bad fil
 def small_pipeline(kind, aggregator="centrality", encoder="bilstm", **settings):
     torch.manual_seed(3)
     model = small_model(kind, aggregator, encoder, vocab_size=len(WORDS), **settings)
-    with torch.no_grad():  # so that texts differ by more than rounding
+    with torch.no_grad():  # make texts differ by more than rounding errors
         model.head.layers[1].weight.mul_(8)
         model.head.layers[4].bias.zero_()
-    words = WordTokenizer.of_words(WORDS, "lower")
+    words = WordTokenizer.from_words(WORDS, "lower")
     config = model.config
     return Pipeline(
         model, TextProcessor(words, kind, config.max_words, config.max_sentences)
@@ -35,5 +35,5 @@ def small_pipeline(kind, aggregator="centrality", encoder="bilstm", **settings):
 
 
 def arguments(pipeline, texts=TEXTS, pairs=OTHERS):
-    """Return the texts, and their seconds if the model wants them."""
+    """Return the texts, and the second texts for a pair model."""
     return (texts, pairs) if pipeline.processor.kind == "pair" else (texts,)

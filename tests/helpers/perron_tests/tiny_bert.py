@@ -1,4 +1,4 @@
-"""A BERT with a handful of weights and its tokenizer, as a folder on disk."""
+"""Tiny BERT model and tokenizer, saved to a folder."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 PIECES = [
-    *MARKS,
+    *SPECIAL_TOKENS,
     *(
         f"{'##' * inside}{chr(97 + letter)}"
         for inside in (0, 1)
@@ -32,9 +32,9 @@ PIECES = [
 
 
 def tiny_tokenizer() -> Tokenizer:
-    """Return a WordPiece tokenizer that knows every lower-case letter."""
-    rows = {piece: row for row, piece in enumerate(PIECES)}
-    tokenizer = Tokenizer(WordPiece(rows, unk_token="[UNK]"))
+    """Return a WordPiece tokenizer whose vocabulary has every lowercase letter."""
+    vocabulary = {piece: row for row, piece in enumerate(PIECES)}
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -46,10 +46,10 @@ def tiny_tokenizer() -> Tokenizer:
 
 
 def write_tiny_bert(folder: Path) -> Path:
-    """Write a model of width 16 with two layers, for texts of up to 40 pieces."""
+    """Write a model of width 16 with two layers, for texts of up to 40 subwords."""
     torch.manual_seed(5)
     config = BertConfig(
-        vocab_size=len(PIECES) + 2,  # more vectors than pieces, as some models have
+        vocab_size=len(PIECES) + 2,  # more vectors than subwords, as in some models
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,

@@ -1,9 +1,9 @@
-"""Use a model that has parts of one's own, in a process that has not seen it trained.
+"""Use a model with custom components in a new process.
 
     python -m perron_tests.use_extensions RUN AGGREGATOR
 
-PERRON_PLUGINS names the modules with the parts; AGGREGATOR is its settings as JSON, for
-scikit-learn. Prints what came of it as JSON.
+PERRON_PLUGINS names the modules of the components. AGGREGATOR has the settings of the
+aggregator for scikit-learn, as JSON. Prints the results as JSON.
 """
 
 import json
@@ -43,7 +43,7 @@ def main(folder: Path, aggregator: dict) -> dict:
         random_state=0,
     )
     estimator.fit(BAD * 8 + GOOD * 8, ["bad"] * 32 + ["good"] * 32)
-    again = pickle.loads(pickle.dumps(estimator))
+    unpickled = pickle.loads(pickle.dumps(estimator))
     return {
         "aggregator": pipeline.model.config.settings.aggregator.model_dump(),
         "predicted": pipeline.predict(TEXTS),
@@ -55,7 +55,9 @@ def main(folder: Path, aggregator: dict) -> dict:
         "probabilities": pipeline.predict_proba(TEXTS).tolist(),
         "fitted": estimator.predict(["fine", "dull"]).tolist(),
         "unpickled": bool(
-            np.array_equal(again.predict_proba(TEXTS), estimator.predict_proba(TEXTS))
+            np.array_equal(
+                unpickled.predict_proba(TEXTS), estimator.predict_proba(TEXTS)
+            )
         ),
     }
 
