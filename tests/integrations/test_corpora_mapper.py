@@ -49,27 +49,27 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_of_any_type_gets_labels_and_probabilities(kind, folder):
     batch = KINDS[kind]({"id": IDS, "text": TEXTS})
-    got = TextMapper(folder)(batch)
-    assert type(got) is type(batch)
+    result = TextMapper(folder)(batch)
+    assert type(result) is type(batch)
     pipeline = perron.load(folder)
-    assert list(map(str, got["label"])) == pipeline.predict(TEXTS)
-    column = got["probabilities"]
+    assert list(map(str, result["label"])) == pipeline.predict(TEXTS)
+    column = result["probabilities"]
     is_arrow = isinstance(batch, pa.Table | pa.RecordBatch)
     probabilities = column.to_pylist() if is_arrow else list(column)
     assert list(probabilities[0]) == list(pipeline.labels)
-    want = pipeline.predict_proba(TEXTS)
+    expected = pipeline.predict_proba(TEXTS)
     rows = [list(row.values()) for row in probabilities]
-    np.testing.assert_allclose(rows, want, rtol=1e-6)
-    assert [int(str(number)) for number in got["id"]] == IDS
+    np.testing.assert_allclose(rows, expected, rtol=1e-6)
+    assert [int(str(number)) for number in result["id"]] == IDS
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_of_any_type_gets_vectors(kind, folder):
-    got = TextMapper(folder, "encode")(KINDS[kind]({"text": TEXTS}))
-    vectors = got["vector"]
+    result = TextMapper(folder, "encode")(KINDS[kind]({"text": TEXTS}))
+    vectors = result["vector"]
     vectors = vectors.to_pylist() if hasattr(vectors, "to_pylist") else list(vectors)
-    want = perron.load(folder).encode(TEXTS)
-    np.testing.assert_allclose(np.array(vectors), want, rtol=1e-6)
+    expected = perron.load(folder).encode(TEXTS)
+    np.testing.assert_allclose(np.array(vectors), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("task", ["predict", "encode"])
@@ -77,19 +77,19 @@ def test_a_batch_of_any_type_gets_vectors(kind, folder):
 def test_an_empty_batch_also_gets_the_new_columns(kind, task, folder):
     mapper = TextMapper(folder, task)
     empty = {"text": pa.array([], pa.string())} if kind == "arrow" else {"text": []}
-    got = mapper(KINDS[kind](empty))
-    names = got.column_names if kind == "arrow" else list(got)
+    result = mapper(KINDS[kind](empty))
+    names = result.column_names if kind == "arrow" else list(result)
     assert names == ["text", *(field.name for field in mapper.new_fields)]
     if kind == "arrow":
-        assert got.schema.field(1) == mapper.new_fields[0]
+        assert result.schema.field(1) == mapper.new_fields[0]
 
 
 def test_pairs_are_read_from_two_columns(pair_folder):
     columns = {"text": TEXTS, "text_pair": OTHERS}
-    got = TextMapper(pair_folder)(columns)
-    assert got["label"] == perron.load(pair_folder).predict(TEXTS, OTHERS)
+    result = TextMapper(pair_folder)(columns)
+    assert result["label"] == perron.load(pair_folder).predict(TEXTS, OTHERS)
     named = TextMapper(pair_folder, text="a", text_pair="b")
-    assert named({"a": TEXTS, "b": OTHERS})["label"] == got["label"]
+    assert named({"a": TEXTS, "b": OTHERS})["label"] == result["label"]
     assert "vector" in TextMapper(pair_folder, "encode")({"text": TEXTS})
 
 
@@ -116,9 +116,14 @@ def test_an_existing_column_is_never_overwritten(folder):
     batch = {"text": ["fine"], "label": [1]}
     with pytest.raises(ValueError, match=mentions("'label'", "--prefix")):
         TextMapper(folder)(batch)
-    got = TextMapper(folder, prefix="predicted_")(batch)
-    assert list(got) == ["text", "label", "predicted_label", "predicted_probabilities"]
-    assert got["label"] == [1]
+    result = TextMapper(folder, prefix="predicted_")(batch)
+    assert list(result) == [
+        "text",
+        "label",
+        "predicted_label",
+        "predicted_probabilities",
+    ]
+    assert result["label"] == [1]
 
 
 def test_pretokenized_texts_are_split_only_on_whitespace(folder):
@@ -132,7 +137,7 @@ def test_pretokenized_texts_are_split_only_on_whitespace(folder):
 
 def test_another_process_loads_the_model_once_at_its_first_batch(folder, tmp_path):
     mapper = TextMapper(folder)
-    want = mapper({"text": TEXTS})["label"]
+    expected = mapper({"text": TEXTS})["label"]
     sent = pickle.dumps(mapper)
     assert len(sent) < 1000  # only settings, although the model is loaded
     (tmp_path / "sent").write_bytes(sent)
@@ -141,14 +146,14 @@ def test_another_process_loads_the_model_once_at_its_first_batch(folder, tmp_pat
         "from perron.integrations.corpora.mapper import load_once\n"
         "mapper = pickle.loads(Path(sys.argv[1]).read_bytes())\n"
         "assert load_once.cache_info().currsize == 0\n"
-        "for _ in range(3): got = mapper({'text': sys.argv[2:]})\n"
+        "for _ in range(3): result = mapper({'text': sys.argv[2:]})\n"
         "assert load_once.cache_info().misses == 1\n"
-        "print(*got['label'], sep='|')"
+        "print(*result['label'], sep='|')"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "sent"), *TEXTS]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.strip().split("|") == want
+    assert run.stdout.strip().split("|") == expected
 
 
 def test_the_number_of_threads_changes_only_if_it_is_set(folder, four_threads):
@@ -177,12 +182,12 @@ def test_a_model_that_changed_in_the_meantime_is_refused(tmp_path):
 def test_it_works_in_datasets_map(processes, folder):
     dataset = Dataset.from_dict({"id": IDS, "text": TEXTS})
     mapper = TextMapper(folder, threads=1)
-    got = dataset.map(mapper, batched=True, batch_size=3, num_proc=processes)
-    assert got["label"][:] == perron.load(folder).predict(TEXTS)
-    assert got["id"][:] == IDS
+    result = dataset.map(mapper, batched=True, batch_size=3, num_proc=processes)
+    assert result["label"][:] == perron.load(folder).predict(TEXTS)
+    assert result["id"][:] == IDS
     vectors = dataset.map(TextMapper(folder, "encode"), batched=True)
-    want = perron.load(folder).encode(TEXTS)
-    np.testing.assert_allclose(vectors["vector"][:], want, rtol=1e-6)
+    expected = perron.load(folder).encode(TEXTS)
+    np.testing.assert_allclose(vectors["vector"][:], expected, rtol=1e-6)
 
 
 def test_the_same_settings_hit_the_cache_of_datasets(folder, tmp_path):
@@ -211,10 +216,12 @@ def test_map_series_turns_each_series_into_a_frame(folder, pair_folder):
     mapper = TextMapper(folder)
     frames = list(mapper.map_series([pd.Series(TEXTS[:3]), pd.Series(TEXTS[3:])]))
     assert [len(frame) for frame in frames] == [3, len(TEXTS) - 3]
-    got = pd.concat(frames)["label"].tolist()
-    assert got == perron.load(folder).predict(TEXTS)
-    both = TextMapper(pair_folder).map_series([(pd.Series(TEXTS), pd.Series(OTHERS))])
-    want = perron.load(pair_folder).predict(TEXTS, OTHERS)
-    assert next(both)["label"].tolist() == want
+    result = pd.concat(frames)["label"].tolist()
+    assert result == perron.load(folder).predict(TEXTS)
+    pair_frames = TextMapper(pair_folder).map_series(
+        [(pd.Series(TEXTS), pd.Series(OTHERS))]
+    )
+    expected = perron.load(pair_folder).predict(TEXTS, OTHERS)
+    assert next(pair_frames)["label"].tolist() == expected
     assert TextMapper(folder, "encode").spark_type == "`vector` array<float>"
     assert mapper.spark_type.startswith("`label` string, `probabilities` struct<`")

@@ -153,9 +153,9 @@ def test_the_command_encodes_a_corpus(corpus, model, tmp_path, monkeypatch, caps
     assert_mentions(stderr, "9,000 rows", "3 parts", out)
     table = pq.read_table(out)
     assert table["id"].to_pylist() == list(range(ROWS))
-    want = perron.load(model).encode(table["text"].to_pylist())
-    got = np.stack(table["my_vector"].to_numpy())
-    np.testing.assert_allclose(got, want, atol=1e-5)
+    expected = perron.load(model).encode(table["text"].to_pylist())
+    actual = np.stack(table["my_vector"].to_numpy())
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     stderr = command(monkeypatch, capsys, *encode)[2]
     assert_mentions(stderr.split(str(out))[-1], 3)  # parts that already existed
 
@@ -165,6 +165,6 @@ def test_the_mapper_works_in_map_batches_of_ray_data(corpus, model):
     dataset = ray.data.read_parquet(str(corpus / "a.parquet")).limit(100)
     rows = dataset.map_batches(TextMapper(model), batch_size=32).take_all()
     texts = [row["text"] for row in rows]
-    want = perron.load(model).predict(texts)
-    assert [row["label"] for row in rows] == want
+    expected = perron.load(model).predict(texts)
+    assert [row["label"] for row in rows] == expected
     assert set(rows[0]["probabilities"]) == set(perron.load(model).labels)

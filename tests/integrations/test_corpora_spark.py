@@ -68,9 +68,9 @@ def test_a_column_is_labeled(spark, model):
     assert [row["id"] for row in rows] == list(range(ROWS))
     pipeline = perron.load(model)
     assert [row["label"] for row in rows] == pipeline.predict(texts)
-    want = pipeline.predict_proba(texts)
-    got = [list(row["probabilities"].asDict().values()) for row in rows]
-    assert got == pytest.approx(want, abs=1e-5)
+    expected = pipeline.predict_proba(texts)
+    actual = [list(row["probabilities"].asDict().values()) for row in rows]
+    assert actual == pytest.approx(expected, abs=1e-5)
     assert list(rows[0]["probabilities"].asDict()) == list(pipeline.labels)
 
 
@@ -80,5 +80,5 @@ def test_a_column_is_encoded(spark, model):
     frame = spark.createDataFrame(list(enumerate(TEXTS)), "id long, text string")
     column = make_udf(TextMapper(model, "encode", threads=1))("text").alias("result")
     rows = sorted(frame.select("id", column).select("id", "result.*").collect())
-    got = [row["vector"] for row in rows]
-    assert got == pytest.approx(perron.load(model).encode(TEXTS), abs=1e-5)
+    actual = [row["vector"] for row in rows]
+    assert actual == pytest.approx(perron.load(model).encode(TEXTS), abs=1e-5)

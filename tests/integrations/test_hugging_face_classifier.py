@@ -68,10 +68,12 @@ def test_the_encoder_states_are_pooled_by_centrality(bert, tokenizer):
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 def test_padding_does_not_change_the_logits(bert, tokenizer, aggregator):
     model = classifier(bert, AGGREGATORS[aggregator])
-    both = tokenizer(["the film was lovely", "dull"], padding=True, return_tensors="pt")
+    batch = tokenizer(
+        ["the film was lovely", "dull"], padding=True, return_tensors="pt"
+    )
     alone = tokenizer(["dull"], return_tensors="pt")
     with torch.no_grad():
-        torch.testing.assert_close(model(**both).logits[1:], model(**alone).logits)
+        torch.testing.assert_close(model(**batch).logits[1:], model(**alone).logits)
 
 
 def test_from_encoder_loads_the_pretrained_weights(bert):

@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from perron.layers.pretrained import model_config, read_encoder, remove_pooler
+from perron.layers.pretrained import load_encoder, model_config, remove_pooler
 from perron.migrations import migrate, stamp
 from perron.models.classifiers import build_aggregator
 from perron.models.config import read_aggregator
@@ -148,7 +148,7 @@ class CentralityForSequenceClassification(PreTrainedModel):
             config: Arguments of `PretrainedConfig`, such as ``num_labels``,
                 ``id2label``, ``label2id`` and ``problem_type``.
         """
-        pretrained, encoder_config = read_encoder(name)
+        pretrained, encoder_config = load_encoder(name)
         model = cls(
             CentralityConfig(
                 encoder=encoder_config,

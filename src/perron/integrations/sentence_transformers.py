@@ -22,7 +22,7 @@ from perron.arguments import bool_mask
 from perron.errors import DataError
 from perron.migrations import migrate, stamp
 from perron.pooling import CentralityPool, PoolingOutput
-from perron.pooling.base import mask_of
+from perron.pooling.base import mask_from_lengths
 from perron.registry import options_of
 
 _WEIGHTS = "model.safetensors"
@@ -88,7 +88,7 @@ class AggregatorPooling(Module):
 
     def _pool_flat(self, states: Tensor, offsets: Tensor, prompt: int) -> PoolingOutput:
         """Pool flattened inputs of shape (1, M, D), as used with flash attention."""
-        tokens = mask_of(offsets.long().diff())  # (B, N)
+        tokens = mask_from_lengths(offsets.long().diff())  # (B, N)
         mask = _mask_prompt(tokens, prompt)
         kept = mask[tokens]  # (M)
         pooled = self.pool(states.squeeze(0)[kept], lengths=mask.sum(1))

@@ -29,7 +29,7 @@ MAX_WORKER_DEATHS = 5  # per shard
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Settings of all workers. Every machine must be able to access both folders.
+    """Settings of the workers. Every machine must be able to access the folders.
 
     Attributes:
         mapper: Model and task.

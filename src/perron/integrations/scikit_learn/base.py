@@ -291,7 +291,7 @@ def _split(
 ) -> list[np.ndarray]:
     """Return the rows for training and, with early stopping, those for validation.
 
-    The split is stratified. Every class has at least one text in both.
+    The split is stratified. Every class has at least one text in each part.
     """
     if not parameters.early_stopping:
         return [np.arange(len(numbers))]

@@ -121,7 +121,7 @@ def check_weights(
     class_weights[used] = compute_sample_weight(class_weight, labels[used])
     weights = weights * class_weights
     if not weights.any():
-        raise ValueError("at least one text must have a weight, got only zero weights.")
+        raise ValueError("at least one text must have a nonzero weight, got none.")
     return weights
 
 
