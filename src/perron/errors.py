@@ -8,7 +8,7 @@ _MAX_PROBLEMS = 5
 
 
 class PerronError(Exception):
-    """Base class of errors that the user can fix; the message says how."""
+    """Base class for errors that the user can fix; the message says how."""
 
 
 class SettingsError(PerronError, ValueError):

@@ -53,7 +53,7 @@ class Pipeline(PyTorchModelHubMixin):
 
         Args:
             model: Trained model.
-            processor: Converts texts to token ids.
+            processor: Text processor, which converts texts to token ids.
             name: Name of the model in graph records and in the viewer.
             card: Model card to save with the model, in Markdown. Defaults to a
                 generated card.

@@ -7,7 +7,7 @@ import torch
 pytest.importorskip("transformers", reason="needs the extra hf")
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from perron.layers.pretrained import HuggingFaceEncoder, model_config, read_encoder
+from perron.layers.pretrained import HuggingFaceEncoder, load_encoder, model_config
 
 SIZES = {
     "hidden_size": 32,
@@ -102,7 +102,7 @@ def test_states_equal_those_of_a_real_model():
     folder = os.fspath(Path(package.__file__).parent / "model")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer("A gorgeous, witty film.")["input_ids"]
-    model, content = read_encoder(folder)
+    model, content = load_encoder(folder)
     with torch.no_grad():
         want = model(input_ids=torch.tensor([ids])).last_hidden_state
     vectors = model.get_input_embeddings().weight.detach()[ids[1:-1]]

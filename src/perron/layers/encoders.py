@@ -23,7 +23,7 @@ from perron.arguments import (
 )
 from perron.registry import Registry
 
-# Largest fraction of padding in a group. Smaller values split texts into tiny groups,
+# Maximum fraction of padding in a group. Smaller values split texts into tiny groups,
 # whose small matrix products cost more time than the padding they save.
 MAX_PADDING = 0.1
 
@@ -36,7 +36,7 @@ class LengthGroups(NamedTuple):
 
     Attributes:
         shapes: Number of texts and padded length of each group.
-        lengths: Lengths of the texts of each group.
+        lengths: Lengths of the texts in each group.
         token_to_cell: Index of the cell that holds each token.
         cell_to_token: Index of the token in each cell, -1 for padding.
     """
@@ -56,8 +56,8 @@ def group_by_length(
     would raise the fraction of padding above the limit. Empty texts are left out.
 
     Args:
-        lengths: Number of tokens of each text.
-        max_padding: Largest fraction of padding in a group.
+        lengths: Number of tokens in each text.
+        max_padding: Maximum fraction of padding in a group.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     starts = np.cumsum(sizes) - sizes
@@ -132,11 +132,11 @@ class _GatherRows(Function):
 
 
 ENCODERS: Registry[type["Encoder"]] = Registry("encoder")
-"""Encoders by their names in recipes."""
+"""Registered encoders, by recipe name."""
 
 
 class Encoder(nn.Module, ABC):
-    """Base class of encoders, which contextualize each token within its text.
+    """Base class for encoders, which contextualize each token within its text.
 
     The input has the same form as for aggregators: padded (B, N, E) with a mask, or
     flat (M, E) with lengths. Flat texts are padded in groups of similar length, so
@@ -175,7 +175,7 @@ class Encoder(nn.Module, ABC):
             mask: True (or 1) for tokens, False (or 0) for padding; (B, N). The tokens
                 must come first in each row. Defaults to no padding. Output states at
                 padding positions are undefined.
-            lengths: Number of tokens of each text, (B), for flat states.
+            lengths: Number of tokens in each text, (B), for flat states.
         """
         if lengths is not None:
             if mask is not None:

@@ -105,11 +105,8 @@ class HuggingFaceEncoder(Encoder):
     ) -> tuple[Tensor, Tensor]:
         """Add the special tokens around each text, before its padding."""
         # Not len(states), which would fix the batch size in a traced graph.
-        batch, num_before, num_after = (
-            states.shape[0],
-            len(self.before),
-            len(self.after),
-        )
+        batch = states.shape[0]
+        num_before, num_after = len(self.before), len(self.after)
         before = self.before.to(states.dtype).expand(batch, -1, -1)
         zeros = states.new_zeros(batch, num_after, states.shape[-1])
         inputs = torch.cat([before, states, zeros], 1)
@@ -142,7 +139,7 @@ def model_config(content: Mapping[str, Any]) -> Any:
     return config
 
 
-def read_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
+def load_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Load a pretrained model in float32 and return it with its configuration.
 
     Args:
@@ -194,7 +191,7 @@ class PretrainedModel(NamedTuple):
 _POSITIONS_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
-def read_pretrained(name: str, where: str) -> PretrainedModel:
+def load_pretrained_model(name: str, where: str) -> PretrainedModel:
     """Load a `transformers` model and its tokenizer.
 
     Args:
@@ -210,7 +207,7 @@ def read_pretrained(name: str, where: str) -> PretrainedModel:
     _check_folder(name, where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model, config = read_encoder(name)
+        model, config = load_encoder(name)
     except (OSError, ValueError, RuntimeError) as error:
         # The first line has the reason. The others are general advice.
         problem = str(error).strip().splitlines()[0]
@@ -246,8 +243,8 @@ def package_folder(package: str, where: str) -> Path:
     if len(folders) > 1:
         names = ", ".join(sorted(map(str, folders)))
         raise SettingsError(
-            f"{where}: the package contains several models. Choose one with hf: and "
-            f"one of {names}."
+            f"{where}: the package contains several models. Use hf:FOLDER with one of "
+            f"{names}."
         )
     if not folders:
         raise SettingsError(

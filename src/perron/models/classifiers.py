@@ -84,7 +84,7 @@ class ClassifierOutput(NamedTuple):
 
 
 class Classifier(nn.Module, ABC):
-    """Base class of classifiers. It builds the embedding and the head.
+    """Base class for classifiers, which have an embedding and a head.
 
     Attributes:
         kind: Kind of input.
@@ -156,7 +156,7 @@ class TextClassifier(Classifier):
         Args:
             ids: Token ids, padded (B, N), or flat (M) with lengths.
             mask: True (or 1) for tokens, which come first in each row; (B, N).
-            lengths: Number of tokens of each text, (B), for flat ids.
+            lengths: Number of tokens in each text, (B), for flat ids.
             need_edges: Whether to return the word graph, if the aggregator has one.
         """
         states = self.encoder(self.embedding(ids), mask, lengths=lengths)
@@ -200,8 +200,8 @@ class PairClassifier(Classifier):
             pair_ids: Token ids of the second texts (hypotheses), (B, N') or flat.
             mask: True (or 1) for tokens, which come first in each row; (B, N).
             pair_mask: True (or 1) for the tokens of the second texts; (B, N').
-            lengths: Number of tokens of each first text, (B), for flat ids.
-            pair_lengths: Number of tokens of each second text, (B), for flat ids.
+            lengths: Number of tokens in each first text, (B), for flat ids.
+            pair_lengths: Number of tokens in each second text, (B), for flat ids.
             need_edges: Whether to return both word graphs, if the aggregator has them.
         """
         first = self.pool(ids, mask, lengths, need_edges)
@@ -262,9 +262,9 @@ class DocumentClassifier(Classifier):
                 required by `torch.compile(fullgraph=True)` and `torch.export`.
             mask: True (or 1) for tokens, which come first in each row; (R, N) or
                 (B, S, N). A padded document ends with its last nonempty sentence.
-            sentences: Number of sentences of each document, (B), R in total. Not for
+            sentences: Number of sentences in each document, (B), R in total. Not for
                 ids of shape (B, S, N).
-            lengths: Number of tokens of each sentence, (R), for flat ids.
+            lengths: Number of tokens in each sentence, (R), for flat ids.
             need_edges: Whether to return both graphs, if the aggregators have them.
         """
         if ids.ndim == 3:

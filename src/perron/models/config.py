@@ -30,7 +30,7 @@ from perron.registry import PLUGIN_ADVICE, Registry, load_plugins, settings_from
 
 
 class Settings(BaseModel):
-    """Base class of settings: frozen, and unknown keys are errors."""
+    """Base class for settings: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -214,8 +214,8 @@ class ModelConfig(Settings):
         settings: Settings of the model.
         vocab_size: Number of token ids.
         labels: Names of the classes.
-        max_words: Maximum number of tokens of a text, or of a sentence of a document.
-        max_sentences: Maximum number of sentences of a document.
+        max_words: Maximum number of tokens in a text, or in a sentence of a document.
+        max_sentences: Maximum number of sentences in a document.
         pretrained: Configuration of the pretrained encoder, for the encoder ``hf``.
     """
 

@@ -206,12 +206,12 @@ def _read_pretrained(
     """Read a pretrained encoder, and check that it supports texts of this length."""
     where = f"model.encoder = 'hf:{settings.model}'"
     try:
-        from perron.layers.pretrained import read_pretrained
+        from perron.layers.pretrained import load_pretrained_model
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{where} requires {error.name}. Install it with pip install 'perron[hf]'."
         ) from error
-    source = read_pretrained(settings.model, where)
+    source = load_pretrained_model(settings.model, where)
     tokenizer = SubwordTokenizer(source.tokenizer, settings.keep_special_tokens)
     words, vectors = len(tokenizer.words), len(source.vectors)
     # `transformers` creates an empty tokenizer if files are missing. A model may have
