@@ -1,4 +1,4 @@
-"""Commands are run in this process: importing torch takes seconds."""
+"""Fixtures that run commands in this process, because importing torch takes seconds."""
 
 import sys
 from collections.abc import Callable
@@ -26,11 +26,11 @@ def perron(monkeypatch, capsys) -> Callable[..., Outcome]:
     def command(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["perron", *map(str, arguments)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             run()
-        status = ended.value.code
-        told = capsys.readouterr()
-        return Outcome(0 if status is None else status, told.out, told.err)
+        status = exit_info.value.code
+        captured = capsys.readouterr()
+        return Outcome(0 if status is None else status, captured.out, captured.err)
 
     return command
 
@@ -44,6 +44,6 @@ def texts(tmp_path_factory):
 def model(perron, texts, shared_cache):
     folder = shared_cache / "model"
     if not folder.exists():
-        told = perron("train", "--data", texts, "--out", folder, *TINY)
-        assert told.status == 0, told.err
+        outcome = perron("train", "--data", texts, "--out", folder, *TINY)
+        assert outcome.status == 0, outcome.err
     return folder

@@ -1,4 +1,4 @@
-"""The columns of files that go through ``predict`` and ``encode``."""
+"""Columns in the output of ``predict`` and ``encode``."""
 
 import csv
 import datetime
@@ -15,11 +15,11 @@ from perron.cli.outputs import CsvWriter, ParquetWriter, to_json
 from perron.errors import DataError
 
 TEXTS = ["a lovely film", "a dull day", ""]
-NEW = {"predict": ["label", "probabilities"], "encode": ["vector"]}
+RESULT_COLUMNS = {"predict": ["label", "probabilities"], "encode": ["vector"]}
 
 
-def written(path):
-    """The rows of an output in any format; what is JSON inside CSV is read."""
+def read_rows(path):
+    """Read the rows of an output file, parsing JSON values inside CSV."""
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
     lines = path.read_text().splitlines()
@@ -32,23 +32,22 @@ def written(path):
     ]
 
 
-def table(folder, name):
-    """A file with ids, texts and marks."""
+def write_table(folder, name):
+    """Write a file with the columns id, text and tag."""
     path = folder / name
     ids = [70, 80, 90]
     if name.endswith(".parquet"):
-        columns = {"id": ids, "text": TEXTS, "mark": ["x", None, "ü"]}
+        columns = {"id": ids, "text": TEXTS, "tag": ["x", None, "ü"]}
         pq.write_table(pa.table(columns), path)
     elif name.endswith(".jsonl"):
-        marks = ["x", None, "ü"]
-        rows = zip(ids, TEXTS, marks, strict=True)
-        keys = ("id", "text", "mark")
+        rows = zip(ids, TEXTS, ["x", None, "ü"], strict=True)
+        keys = ("id", "text", "tag")
         lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in rows]
         path.write_text("\n".join(lines))
     else:
-        gap = "," if name.endswith(".csv") else "\t"
-        rows = zip(["id", *ids], ["text", *TEXTS], ["mark", "x", "", "ü"], strict=True)
-        path.write_text("".join(gap.join(map(str, row)) + "\n" for row in rows))
+        separator = "," if name.endswith(".csv") else "\t"
+        rows = zip(["id", *ids], ["text", *TEXTS], ["tag", "x", "", "ü"], strict=True)
+        path.write_text("".join(separator.join(map(str, row)) + "\n" for row in rows))
     return path
 
 
@@ -57,29 +56,28 @@ def table(folder, name):
 def test_every_output_has_the_columns_of_the_file_and_the_results(
     perron, model, tmp_path, task, name
 ):
-    path = table(tmp_path, name)
-    found = {}
-    for end in ("csv", "jsonl", "parquet"):
-        out = tmp_path / f"out.{end}"
-        told = perron(task, model, "--file", path, "--out", out)
-        assert told.status == 0, told.err
-        found[end] = written(out)
-        assert list(found[end][0]) == ["id", "text", "mark", *NEW[task]]
-        assert [str(row["id"]) for row in found[end]] == ["70", "80", "90"]
-        assert [row["text"] for row in found[end]] == TEXTS
-        assert [row["mark"] or "" for row in found[end]] == ["x", "", "ü"]
-    for new in NEW[task]:
-        columns = [[row[new] for row in rows] for rows in found.values()]
+    path = write_table(tmp_path, name)
+    tables = []
+    for extension in ("csv", "jsonl", "parquet"):
+        out = tmp_path / f"out.{extension}"
+        outcome = perron(task, model, "--file", path, "--out", out)
+        assert outcome.status == 0, outcome.err
+        rows = read_rows(out)
+        assert list(rows[0]) == ["id", "text", "tag", *RESULT_COLUMNS[task]]
+        assert [str(row["id"]) for row in rows] == ["70", "80", "90"]
+        assert [row["text"] for row in rows] == TEXTS
+        assert [row["tag"] or "" for row in rows] == ["x", "", "ü"]
+        tables.append(rows)
+    for new in RESULT_COLUMNS[task]:
+        columns = [[row[new] for row in rows] for rows in tables]
         for first, second, third in zip(*columns, strict=True):
             assert first == second == pytest.approx(third)
 
 
-def test_the_output_of_an_engine_and_of_one_process_have_the_same_columns(
-    perron, model, tmp_path
-):
+def test_an_engine_and_a_single_process_write_the_same_columns(perron, model, tmp_path):
     from perron.integrations.corpora import TextMapper
 
-    path = table(tmp_path, "in.parquet")
+    path = write_table(tmp_path, "in.parquet")
     for task in ("predict", "encode"):
         out = tmp_path / "out.parquet"
         assert perron(task, model, "--file", path, "--out", out).status == 0
@@ -88,7 +86,7 @@ def test_the_output_of_an_engine_and_of_one_process_have_the_same_columns(
 
 
 @pytest.mark.parametrize("name", ["in.csv", "in.jsonl", "in.parquet"])
-def test_a_column_of_the_same_name_is_an_error_with_its_remedy(
+def test_a_conflicting_column_is_an_error_that_suggests_a_prefix(
     perron, model, tmp_path, name
 ):
     path = tmp_path / name
@@ -99,18 +97,18 @@ def test_a_column_of_the_same_name_is_an_error_with_its_remedy(
     else:
         path.write_text("text,label\na film,1\n")
     out = tmp_path / "out.jsonl"
-    told = perron("predict", model, "--file", path, "--out", out)
-    assert told.status == 2
-    assert "'label'" in told.err
-    assert "--prefix" in told.err
+    outcome = perron("predict", model, "--file", path, "--out", out)
+    assert outcome.status == 2
+    assert "'label'" in outcome.err
+    assert "--prefix" in outcome.err
     assert not out.exists()
     options = ["--file", path, "--out", out, "--prefix", "new_"]
     assert perron("predict", model, *options).status == 0
-    rows = written(out)
+    rows = read_rows(out)
     assert list(rows[-1])[-3:] == ["label", "new_label", "new_probabilities"]
 
 
-def test_types_of_parquet_are_kept(perron, model, tmp_path):
+def test_parquet_types_are_preserved(perron, model, tmp_path):
     utc = datetime.timezone.utc  # noqa: UP017
     moment = datetime.datetime(2024, 2, 29, 12, 30, 15, 5, tzinfo=utc)
     columns = {
@@ -137,9 +135,9 @@ def test_types_of_parquet_are_kept(perron, model, tmp_path):
     after = pq.read_table(out).drop_columns("vector")
     assert after.schema.equals(before.schema.remove_metadata())
     assert after.drop_columns("share").equals(before.drop_columns("share"))
-    told = perron("encode", model, "--file", path)
+    outcome = perron("encode", model, "--file", path)
     first, second = (
-        json.loads(line, parse_constant=pytest.fail) for line in rows(told)
+        json.loads(line, parse_constant=pytest.fail) for line in output_lines(outcome)
     )
     first.pop("vector")
     assert first == {
@@ -157,18 +155,18 @@ def test_types_of_parquet_are_kept(perron, model, tmp_path):
         "share": 0.5,
     }
     assert second["share"] is None
-    told = perron("encode", model, "--file", path, "--format", "csv")
-    (line, _) = csv.DictReader(io.StringIO(told.out))
+    outcome = perron("encode", model, "--file", path, "--format", "csv")
+    (line, _) = csv.DictReader(io.StringIO(outcome.out))
     assert line["when"] == first["when"]
     assert json.loads(line["more"]) == {"k": 1}
 
 
-def rows(told):
-    assert told.status == 0, told.err
-    return told.out.splitlines()
+def output_lines(outcome):
+    assert outcome.status == 0, outcome.err
+    return outcome.out.splitlines()
 
 
-class TestParquetOfUntypedRows:
+class TestParquetWithoutSchema:
     @pytest.fixture
     def write(self, tmp_path, monkeypatch):
         """Write chunks of rows, one row group each; return the table."""
@@ -185,25 +183,25 @@ class TestParquetOfUntypedRows:
 
         return write
 
-    def test_a_type_grows_with_the_values(self, write):
+    def test_a_column_type_is_widened_as_needed(self, write):
         table = write([{"a": None}], [{"a": 1}], [{"a": 2.5}], [{"a": 3}])
         assert table["a"].to_pylist() == [None, 1.0, 2.5, 3.0]
 
-    def test_a_column_may_come_later(self, write):
+    def test_a_column_may_first_appear_in_a_later_row(self, write):
         table = write([{"a": 1}], [{"b": "x"}], [{"a": 2, "b": None}])
         assert table.column_names == ["a", "b", "label"]
         assert table["b"].to_pylist() == [None, "x", None]
 
     @pytest.mark.parametrize("later", ["x", {"k": 1}, 2**70])
-    def test_values_of_two_types_are_an_error_with_its_remedy(self, write, later):
+    def test_mixed_types_are_an_error_that_suggests_jsonl(self, write, later):
         with pytest.raises(DataError, match="--format jsonl"):
             write([{"a": 1}], [{"a": later}])
 
-    def test_nothing_has_the_columns_of_the_results(self, write):
+    def test_an_empty_file_has_the_result_columns(self, write):
         assert write().column_names == ["label"]
 
 
-def test_csv_has_the_columns_of_its_first_rows():
+def test_csv_has_the_columns_of_the_first_rows():
     file = io.StringIO()
     writer = CsvWriter(file, ["label"])
     writer.write([{"a": 1, "label": "x"}, {"b": 2, "label": "y"}])
@@ -231,49 +229,50 @@ def test_json_is_always_valid(value, text):
 def test_other_encodings_are_read(perron, model, tmp_path, monkeypatch):
     path = tmp_path / "in.csv"
     path.write_bytes("text,ort\na film,Köln\n".encode("cp1252"))
-    told = perron("predict", model, "--file", path)
-    assert told.status == 1
-    assert "in.csv, line 2: not UTF-8: byte 0xf6 at position 9" in told.err
-    assert "--encoding cp1252" in told.err
-    told = perron("predict", model, "--file", path, "--encoding", "cp1252")
-    (row,) = map(json.loads, rows(told))
+    outcome = perron("predict", model, "--file", path)
+    assert outcome.status == 1
+    assert "in.csv, line 2: not UTF-8: byte 0xf6 at position 9" in outcome.err
+    assert "--encoding cp1252" in outcome.err
+    outcome = perron("predict", model, "--file", path, "--encoding", "cp1252")
+    (row,) = map(json.loads, output_lines(outcome))
     assert row["ort"] == "Köln"
     stdin = io.TextIOWrapper(io.BytesIO("schön\nübel\n".encode("utf-16")))
     monkeypatch.setattr("sys.stdin", stdin)
-    told = perron("predict", model, "--encoding", "utf-16")
-    assert [json.loads(line)["text"] for line in rows(told)] == ["schön", "übel"]
-    told = perron("predict", model, "--file", path, "--encoding", "utf9")
-    assert told.status == 2
-    assert "'utf9'" in told.err
+    outcome = perron("predict", model, "--encoding", "utf-16")
+    texts = [json.loads(line)["text"] for line in output_lines(outcome)]
+    assert texts == ["schön", "übel"]
+    outcome = perron("predict", model, "--file", path, "--encoding", "utf9")
+    assert outcome.status == 2
+    assert "'utf9'" in outcome.err
 
 
-def test_other_encodings_are_trained_on_and_evaluated(perron, model, tmp_path):
+def test_train_and_evaluate_read_other_encodings(perron, model, tmp_path):
     path = tmp_path / "in.csv"
     lines = ["schöner film,good", "übler film,bad"] * 10
     path.write_bytes("\n".join(["text,label", *lines]).encode("latin-1"))
     for command in (["evaluate", model], ["data", "stats"]):
-        told = perron(*command, "--data", path, "--json")
-        assert told.status == 1
-        assert "--encoding cp1252" in told.err
-        told = perron(*command, "--data", path, "--json", "--encoding", "latin-1")
-        assert told.status == 0, told.err
-    told = perron("evaluate", model, "--encoding", "latin-1")
-    assert told.status == 2
-    assert "--encoding needs --data" in told.err
+        outcome = perron(*command, "--data", path, "--json")
+        assert outcome.status == 1
+        assert "--encoding cp1252" in outcome.err
+        outcome = perron(*command, "--data", path, "--json", "--encoding", "latin-1")
+        assert outcome.status == 0, outcome.err
+    outcome = perron("evaluate", model, "--encoding", "latin-1")
+    assert outcome.status == 2
+    assert "--encoding requires --data" in outcome.err
 
 
-def test_an_unknown_extension_is_refused_with_the_option_and_all_formats(
+def test_the_error_for_an_unknown_extension_lists_the_option_and_all_formats(
     perron, model, tmp_path
 ):
     path = tmp_path / "reviews.xlsx"
     path.write_text("")
     for command in (["train", "--data"], ["predict", model, "--file"]):
-        told = perron(*command, path)
-        assert told.status == 2
+        outcome = perron(*command, path)
+        assert outcome.status == 2
         for part in (
             "reviews.xlsx",
             "--data-format",
             "jsonl .jsonl .json",
             "stars .ss",
         ):
-            assert part in told.err
+            assert part in outcome.err

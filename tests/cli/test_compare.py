@@ -12,11 +12,11 @@ from perron.training import read_recipe, recipe_table
 from perron.training.run import read_result
 
 
-def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):
+def test_compare_writes_a_table_of_aggregators_and_seeds(perron, texts, tmp_path):
     options = ["--data", texts, "--out", tmp_path, *TINY, "--set=training.max_epochs=2"]
     names = "centrality,self-attention mean"
-    told = perron("compare", "--aggregators", names, "--seeds", 2, *options)
-    assert told.status == 0
+    outcome = perron("compare", "--aggregators", names, "--seeds", 2, *options)
+    assert outcome.status == 0
     rows = json.loads((tmp_path / "compare.json").read_text())
     assert [row["variant"] for row in rows] == names.replace(",", " ").split()
     for row in rows:
@@ -35,34 +35,34 @@ def test_aggregators_and_seeds_become_a_table(perron, texts, tmp_path):
     assert "| self-attention | 2 |" in table
     assert "time: relative to self-attention" in table
     assert (tmp_path / "compare.png").stat().st_size > 1000
-    assert "Aggregators on texts" in told.out  # how wide it is varies
+    assert "Aggregators on texts" in outcome.out
 
-    # Once more with another seed: what is done is not done again.
+    # Again with another seed: finished runs are not repeated.
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/result.json")}
-    told = perron("compare", "--aggregators", names, "--seeds", 3, *options)
-    assert told.status == 0
+    outcome = perron("compare", "--aggregators", names, "--seeds", 3, *options)
+    assert outcome.status == 0
     after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/result.json")}
     assert len(after) == 9
     assert all(after[path] == time for path, time in before.items())
 
 
-def test_names_may_have_settings():
+def test_aggregator_names_may_include_settings():
     text = "centrality:num_heads=2,norm=l2, dynamic-routing:reverse=true max"
     names = ["centrality:num_heads=2,norm=l2", "dynamic-routing:reverse=true", "max"]
     assert split_names(text) == names
-    with pytest.raises(SettingsError, match=mentions("max", "once")):
+    with pytest.raises(SettingsError, match=mentions("max", "distinct")):
         split_names("max max")
 
 
 def recipes(folder, recipe, *aggregators, seeds=1):
-    """Return the settings of each aggregator with the last seed."""
+    """Return the settings of each aggregator for the last seed."""
     file = folder / "recipe.toml"
     file.write_text(recipe.to_toml())
     study = aggregator_study(recipe, str(file), aggregators, seeds, "title")
     return [Trial(study, name, 0, seeds - 1).recipe() for name in aggregators]
 
 
-def test_a_variant_changes_the_aggregator_and_the_seed_alone(tmp_path):
+def test_a_variant_only_changes_the_aggregator_and_the_seed(tmp_path):
     recipe = read_recipe(recipe_table("snli"))
     centrality, other, reverse = recipes(
         tmp_path,
@@ -84,7 +84,7 @@ def test_a_variant_changes_the_aggregator_and_the_seed_alone(tmp_path):
         recipes(tmp_path, recipe, "centrality:head=2")
 
 
-def test_an_aggregator_takes_over_hidden_if_it_has_such_an_option(tmp_path):
+def test_an_aggregator_inherits_hidden_dim_if_it_has_that_option(tmp_path):
     recipe = read_recipe(recipe_table("snli"), ["model.aggregator.num_heads=2"])
     own, given, other, none = recipes(
         tmp_path,
@@ -100,37 +100,37 @@ def test_an_aggregator_takes_over_hidden_if_it_has_such_an_option(tmp_path):
     assert none.model.aggregator.name == "max"
 
 
-def test_what_was_trained_otherwise_is_not_compared(perron, texts, tmp_path):
+def test_runs_with_other_settings_are_not_compared(perron, texts, tmp_path):
     options = ["--data", texts, "--out", tmp_path, "--seeds", 1, *TINY]
     options += ["--aggregators", "mean", "--set=training.max_epochs=1"]
     assert perron("compare", *options).status == 0
-    told = perron("compare", *options, "--set=training.learning_rate=0.5")
-    assert told.status == 2
-    assert_mentions(told.err, "training.learning_rate", 0.03, 0.5)
+    outcome = perron("compare", *options, "--set=training.learning_rate=0.5")
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "training.learning_rate", 0.03, 0.5)
 
 
-def test_runs_that_were_tested_on_other_texts_are_not_compared(perron, tmp_path):
+def test_runs_on_other_data_are_not_compared(perron, tmp_path):
     options = ["--data", tmp_path / "texts.csv", "--out", tmp_path / "runs", *TINY]
     options += ["--aggregators", "mean", "--set=training.max_epochs=1"]
     write_texts(tmp_path / "texts.csv")
     assert perron("compare", *options, "--seeds", 1).status == 0
     write_texts(tmp_path / "texts.csv", rows=150)
-    told = perron("compare", *options, "--seeds", 2)
-    assert told.status == 1
-    assert "bytes of data" in told.err
+    outcome = perron("compare", *options, "--seeds", 2)
+    assert outcome.status == 1
+    assert "bytes of data" in outcome.err
 
 
-def test_without_test_data_nothing_is_trained(perron, texts, tmp_path):
+def test_compare_does_not_train_without_test_data(perron, texts, tmp_path):
     out = tmp_path / "runs" / "compared"
     options = ["--data", texts, "--split", "0.9,0.1,0", "--out", out, *TINY]
-    told = perron("compare", "--aggregators", "mean", *options)
-    assert told.status == 2
-    assert_mentions(told.err, "test data")
-    assert "epoch" not in told.err
+    outcome = perron("compare", "--aggregators", "mean", *options)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "test data")
+    assert "epoch" not in outcome.err
     assert not list(tmp_path.iterdir())
 
 
-def test_documents_can_be_compared(perron, texts, tmp_path):
+def test_compare_supports_documents(perron, texts, tmp_path):
     options = ["--data", texts, "--documents", "--out", tmp_path, *TINY]
     options += ["--aggregators", "mean", "--seeds", 1, "--set=training.max_epochs=1"]
     assert perron("compare", *options).status == 0
@@ -138,26 +138,26 @@ def test_documents_can_be_compared(perron, texts, tmp_path):
     assert 'kind = "document"' in settings.read_text()
 
 
-def test_a_folder_that_was_moved_is_known(perron, texts, tmp_path):
+def test_a_moved_folder_is_recognized(perron, texts, tmp_path):
     options = ["--data", texts, *TINY, "--set=training.max_epochs=1"]
     options += ["--aggregators", "max mean", "--seeds", 1]
     assert perron("compare", *options, "--out", tmp_path / "a").status == 0
     (tmp_path / "a").rename(tmp_path / "b")
-    told = perron("compare", *options, "--out", tmp_path / "b")
-    assert told.status == 0
-    assert "perron train" not in told.err
+    outcome = perron("compare", *options, "--out", tmp_path / "b")
+    assert outcome.status == 0
+    assert "perron train" not in outcome.err
     (line, _) = (tmp_path / "b" / "records.jsonl").read_text().splitlines()
     assert shlex.split(json.loads(line)["command"])[2] == str(
         tmp_path / "b/recipe.toml"
     )
 
 
-def test_the_command_of_a_run_does_it_again(perron, texts, tmp_path):
+def test_the_command_of_a_run_reproduces_it(perron, texts, tmp_path):
     options = ["--data", texts, *TINY, "--set=training.max_epochs=1"]
     options += ["--aggregators", "centrality:num_heads=2", "--seeds", 1]
     assert perron("compare", *options, "--out", tmp_path / "runs").status == 0
     record = json.loads((tmp_path / "runs" / "records.jsonl").read_text())
-    _, *words = shlex.split(record["command"])
-    assert perron(*words, "--out", tmp_path / "again").status == 0
+    _, *arguments = shlex.split(record["command"])
+    assert perron(*arguments, "--out", tmp_path / "again").status == 0
     (first,) = (tmp_path / "runs").glob("*/settings.toml")
     assert (tmp_path / "again/settings.toml").read_text() == first.read_text()

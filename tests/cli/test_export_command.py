@@ -6,15 +6,15 @@ from perron_tests.errors import assert_mentions
 
 
 @pytest.mark.parametrize("format", ["onnx", "torch-export"])
-def test_export_writes_beside_the_model_and_says_what(perron, model, format):
-    told = perron("export", model, "--format", format)
-    assert told.status == 0, told.err
+def test_export_writes_next_to_the_model_and_lists_the_files(perron, model, format):
+    outcome = perron("export", model, "--format", format)
+    assert outcome.status == 0, outcome.err
     folder = model / format
-    described = json.loads((folder / "export.json").read_text())
-    for name in (described["file"], "tokenizer.json", "export.json"):
-        assert str(folder / name) in told.out
+    description = json.loads((folder / "export.json").read_text())
+    for name in (description["file"], "tokenizer.json", "export.json"):
+        assert str(folder / name) in outcome.out
         assert (folder / name).stat().st_size > 0
-    assert "differ" in told.out
+    assert "maximum difference" in outcome.out
 
     again = perron("export", model, "--format", format)
     assert again.status == 1
@@ -29,25 +29,25 @@ def test_export_writes_beside_the_model_and_says_what(perron, model, format):
         (["--format=torch-export", "--opset=20"], ["--opset", "--format onnx"]),
     ],
 )
-def test_misuse_is_said(perron, model, tmp_path, options, parts):
-    told = perron("export", model, "--out", tmp_path / "new", *options)
-    assert told.status == 2
-    assert_mentions(told.err, *parts)
+def test_invalid_usage_is_reported(perron, model, tmp_path, options, parts):
+    outcome = perron("export", model, "--out", tmp_path / "new", *options)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, *parts)
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_no_model_is_said(perron, tmp_path):
-    told = perron("export", tmp_path, "--out", tmp_path / "new")
-    assert told.status == 1
-    assert_mentions(told.err, tmp_path, "config.json")
+def test_a_folder_without_a_model_is_an_error(perron, tmp_path):
+    outcome = perron("export", tmp_path, "--out", tmp_path / "new")
+    assert outcome.status == 1
+    assert_mentions(outcome.err, tmp_path, "config.json")
 
 
-def test_a_missing_extra_is_said(perron, model, monkeypatch):
+def test_a_missing_extra_is_reported(perron, model, monkeypatch):
     for name in [
         name for name in sys.modules if name.startswith("perron.integrations")
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    told = perron("export", model)
-    assert told.status == 2
-    assert_mentions(told.err, "onnxscript", "pip install 'perron[export]'")
+    outcome = perron("export", model)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "onnxscript", "pip install 'perron[export]'")

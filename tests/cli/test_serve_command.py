@@ -1,4 +1,4 @@
-"""`perron serve` before it serves; tests/serve has the rest."""
+"""Options and startup errors of `perron serve`. The server is tested in tests/serve."""
 
 import inspect
 import sys
@@ -10,7 +10,7 @@ from perron_tests.errors import assert_mentions
 
 from perron.cli.serve import serve
 from perron.serve import Limits
-from perron.serve.app import KEY, listen
+from perron.serve.app import API_KEY_VARIABLE, listen
 
 
 def test_every_limit_is_an_option_with_the_same_default_bound_and_help():
@@ -25,51 +25,51 @@ def test_every_limit_is_an_option_with_the_same_default_bound_and_help():
         assert option.min == field.metadata["ge"]
 
 
-def test_a_limit_below_its_bound_is_refused(perron, model):
-    told = perron("serve", model, "--max-texts", 0)
-    assert told.status == 2
-    assert "--max-texts" in told.err
+def test_a_limit_below_its_bound_is_an_error(perron, model):
+    outcome = perron("serve", model, "--max-texts", 0)
+    assert outcome.status == 2
+    assert "--max-texts" in outcome.err
 
 
-def test_other_machines_are_not_served_without_a_key(perron, model, monkeypatch):
-    monkeypatch.setenv(KEY, "")
-    told = perron("serve", model, "--host", "0.0.0.0")
-    assert told.status == 2
-    assert_mentions(told.err, "PERRON_API_KEY")
+def test_a_public_address_requires_a_key(perron, model, monkeypatch):
+    monkeypatch.setenv(API_KEY_VARIABLE, "")
+    outcome = perron("serve", model, "--host", "0.0.0.0")
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "PERRON_API_KEY")
 
 
-def test_a_port_that_is_taken_is_told(perron, model):
-    with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        told = perron("serve", model, "--port", port)
-    assert told.status == 1
-    assert_mentions(told.err, f"port {port}", "127.0.0.1")
+def test_a_port_in_use_is_an_error(perron, model):
+    with listen("127.0.0.1", 0) as used:
+        port = used.getsockname()[1]
+        outcome = perron("serve", model, "--port", port)
+    assert outcome.status == 1
+    assert_mentions(outcome.err, f"port {port}", "127.0.0.1")
 
 
-def test_a_model_that_is_not_there_is_told(perron, tmp_path):
-    told = perron("serve", tmp_path / "nothing", "--port", 0)
-    assert told.status == 1
-    assert_mentions(told.err, tmp_path / "nothing")
+def test_a_missing_model_is_an_error(perron, tmp_path):
+    outcome = perron("serve", tmp_path / "nothing", "--port", 0)
+    assert outcome.status == 1
+    assert_mentions(outcome.err, tmp_path / "nothing")
 
 
-def test_the_same_model_twice_is_told(perron, model):
-    told = perron("serve", model, model, "--port", 0)
-    assert told.status == 2
-    assert_mentions(told.err, model, "twice")
+def test_a_duplicate_model_is_an_error(perron, model):
+    outcome = perron("serve", model, model, "--port", 0)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, model, "twice")
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "prometheus_client"])
-def test_a_missing_extra_is_told(perron, model, monkeypatch, missing):
+def test_a_missing_extra_is_reported(perron, model, monkeypatch, missing):
     for name in list(sys.modules):
         if name.startswith("perron.serve") or name.split(".")[0] == missing:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    told = perron("serve", model)
-    assert told.status == 2
-    assert_mentions(told.err, missing, "pip install 'perron[serve]'")
+    outcome = perron("serve", model)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, missing, "pip install 'perron[serve]'")
 
 
-def test_a_queue_that_has_no_room_for_a_request_is_refused(perron, model):
-    told = perron("serve", model, "--port", 0, "--max-queue", 255)
-    assert told.status == 2
-    assert_mentions(told.err, "--max-queue", "--max-texts", 256, 255)
+def test_a_queue_smaller_than_a_request_is_an_error(perron, model):
+    outcome = perron("serve", model, "--port", 0, "--max-queue", 255)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "--max-queue", "--max-texts", 256, 255)

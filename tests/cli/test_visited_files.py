@@ -1,4 +1,4 @@
-"""A newcomer can follow `perron train --data FILE` through a limited number of files."""
+"""The number of files involved in `perron train --data FILE` stays limited."""
 
 import os
 import subprocess

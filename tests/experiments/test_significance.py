@@ -11,12 +11,12 @@ def answers(rate: float, count: int, seeds: int = 1, seed: int = 0) -> np.ndarra
     return np.random.default_rng(seed).random((seeds, count)) < rate
 
 
-def test_equal_answers_do_not_differ():
+def test_identical_predictions_have_a_p_value_of_one():
     right = answers(0.8, 200)
     assert paired_p_value(right, right) == 1.0
 
 
-def test_a_few_examples_by_hand():
+def test_six_examples_match_a_manual_calculation():
     # Six examples, all better: of 2**6 exchanges two are as extreme, one each side.
     first, second = np.ones((1, 6), bool), np.zeros((1, 6), bool)
     assert paired_p_value(first, second) == pytest.approx(2 / 64)
@@ -24,7 +24,7 @@ def test_a_few_examples_by_hand():
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 @pytest.mark.parametrize("count", [1, 2, 7, 10])
-def test_it_counts_all_exchanges(count, seeds):
+def test_all_permutations_are_counted(count, seeds):
     first, second = answers(0.7, count, seeds), answers(0.4, count, seeds, seed=1)
     difference = first.sum(0) - second.sum(0)
     signs = np.array(list(product((-1, 1), repeat=count)))
@@ -32,13 +32,13 @@ def test_it_counts_all_exchanges(count, seeds):
     assert paired_p_value(first, second) == pytest.approx(extreme.mean(), abs=1e-12)
 
 
-def test_many_examples_take_no_time_and_stay_in_range():
+def test_many_examples_are_fast_and_p_stays_in_range():
     first, second = np.ones((5, 100_000), bool), answers(0.5, 100_000, 5)
     assert 0 <= paired_p_value(first, second) < 1e-9
     assert paired_p_value(first, first) == 1.0
 
 
-def test_it_agrees_with_scipy():
+def test_p_values_agree_with_scipy():
     first, second = answers(0.80, 300, 3), answers(0.74, 300, 3, seed=1)
     want = permutation_test(
         (first.mean(0), second.mean(0)),
@@ -51,7 +51,7 @@ def test_it_agrees_with_scipy():
     assert paired_p_value(first, second) == pytest.approx(want.pvalue, abs=0.015)
 
 
-def test_under_the_null_small_values_are_rare():
+def test_small_p_values_are_rare_under_the_null_hypothesis():
     values = [
         paired_p_value(answers(0.7, 80, seed=2 * k), answers(0.7, 80, seed=2 * k + 1))
         for k in range(200)
@@ -60,6 +60,6 @@ def test_under_the_null_small_values_are_rare():
     assert np.mean(np.array(values) <= 0.5) > 0.35
 
 
-def test_it_is_symmetric():
+def test_p_values_are_symmetric():
     first, second = answers(0.8, 100), answers(0.7, 100, seed=1)
     assert paired_p_value(first, second) == paired_p_value(second, first)

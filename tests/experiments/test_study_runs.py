@@ -43,7 +43,7 @@ def done(study_file, tmp_path_factory):
     return study, folder, records, seen
 
 
-def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
+def test_all_grid_points_are_run_and_the_best_one_gets_the_seeds(done):
     study, _, records, seen = done
     for name, seeds in (("mean, plain", 2), ("centrality", 3)):
         tuning = [r for r in records if r.variant == name and r.seed == 0]
@@ -57,7 +57,7 @@ def test_all_points_are_tried_and_the_best_on_dev_gets_the_seeds(done):
     assert {known for *_, known in seen} == {study.num_runs} == {7}
 
 
-def test_a_record_says_what_its_run_says(done):
+def test_a_record_matches_its_run(done):
     _, folder, records, _ = done
     for record in records:
         (place,) = (
@@ -77,7 +77,7 @@ def test_a_record_says_what_its_run_says(done):
         assert record.parameters > 0
 
 
-def test_what_is_done_is_not_done_again(done):
+def test_finished_runs_are_not_repeated(done):
     study, folder, records, _ = done
 
     def refuse(*_):
@@ -86,7 +86,7 @@ def test_what_is_done_is_not_done_again(done):
     assert run_study(study, folder, on_trial=refuse) == records
 
 
-def test_a_quick_look_loses_no_record(done, tmp_path):
+def test_running_fewer_seeds_keeps_all_records(done, tmp_path):
     study, folder, records, _ = done
     (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
     variants = {name: Variant(set=v.set, seeds=1) for name, v in study.variants.items()}
@@ -97,14 +97,14 @@ def test_a_quick_look_loses_no_record(done, tmp_path):
     assert finished_records(other, tmp_path) == []
 
 
-def test_records_stand_for_runs_whose_folders_are_gone(done, tmp_path):
+def test_records_replace_runs_whose_folders_were_deleted(done, tmp_path):
     study, folder, records, _ = done
     (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
     assert run_study(study, tmp_path) == records
     assert not list(tmp_path.glob("*/"))
 
 
-def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
+def test_the_command_of_a_record_reproduces_its_metrics(done, tmp_path):
     *_, records, _ = done
     record = records[-1]
     command = shlex.split(record.command)
@@ -121,14 +121,14 @@ def test_the_command_of_a_record_gives_its_numbers_again(done, tmp_path):
     assert again == pytest.approx({key: first[key] for key in again}, rel=1e-3)
 
 
-def test_what_another_process_runs_is_left_to_it(study, tmp_path):
+def test_a_run_claimed_by_another_process_is_skipped(study, tmp_path):
     trial = Trial(study, "centrality", 0, 0)
     with lock_folder(tmp_path, trial.lock_name), pytest.raises(FolderLockedError):
         run_trial(trial, tmp_path)
     assert run_trial(trial, tmp_path) == run_trial(trial, tmp_path)
 
 
-def test_a_folder_with_another_run_is_not_taken_for_it(study, tmp_path):
+def test_a_folder_with_another_run_is_an_error(study, tmp_path):
     trial = Trial(study, "mean, plain", 0, 0)
     run_trial(trial, tmp_path)
     other = replace(
@@ -138,7 +138,7 @@ def test_a_folder_with_another_run_is_not_taken_for_it(study, tmp_path):
         run_trial(other, tmp_path)
 
 
-def test_a_mistake_is_told_before_the_first_run(study, tmp_path):
+def test_invalid_settings_are_reported_before_the_first_run(study, tmp_path):
     variants = {**study.variants, "last": Variant(set=("model.aggregator=summ",))}
     wrong = study.model_copy(update={"variants": variants})
     with pytest.raises(SettingsError, match=mentions("'summ'")):
@@ -146,14 +146,14 @@ def test_a_mistake_is_told_before_the_first_run(study, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_variants_that_would_share_a_folder_are_told(study, tmp_path):
+def test_variants_with_the_same_folder_are_an_error(study, tmp_path):
     variants = {"x 4": Variant(), "x-4": Variant()}
     wrong = study.model_copy(update={"variants": variants})
     with pytest.raises(SettingsError, match=mentions("'x 4'", "'x-4'")):
         run_study(wrong, tmp_path)
 
 
-def test_a_run_is_known_by_its_command_whatever_it_is_called_by_now(done, tmp_path):
+def test_a_run_is_identified_by_its_command(done, tmp_path):
     study, folder, records, _ = done
     (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
     changed = study.model_copy(
@@ -171,7 +171,7 @@ def test_a_run_is_known_by_its_command_whatever_it_is_called_by_now(done, tmp_pa
     assert {r.point for r in finished_records(alone, tmp_path)} == {0}
 
 
-def test_the_commit_is_that_of_perron_alone(tmp_path, monkeypatch):
+def test_the_commit_is_that_of_perron(tmp_path, monkeypatch):
     """It may be installed inside the repository of something else."""
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -185,7 +185,7 @@ def test_the_commit_is_that_of_perron_alone(tmp_path, monkeypatch):
     assert len(source_version.__wrapped__()) == 12
 
 
-def test_runs_on_other_files_are_not_taken_for_these(done, tmp_path):
+def test_changed_data_files_are_an_error(done, tmp_path):
     study, folder, records, _ = done
     (tmp_path / RECORDS).write_bytes((folder / RECORDS).read_bytes())
     data = Path(Trial(study, "centrality", 0, 0).recipe().data.train)
@@ -205,7 +205,7 @@ def test_runs_on_other_files_are_not_taken_for_these(done, tmp_path):
         data.write_bytes(before)
 
 
-def test_nothing_is_chosen_before_all_points_are_run(done, tmp_path):
+def test_no_grid_point_is_chosen_before_all_have_run(done, tmp_path):
     study, _, records, _ = done
     some = {r.command: r for r in records if r.point == 0}
     assert best_point(study, "centrality", some) is None
@@ -213,7 +213,7 @@ def test_nothing_is_chosen_before_all_points_are_run(done, tmp_path):
     assert find_records(study, tmp_path) == {}
 
 
-def test_a_bad_line_of_records_is_told(tmp_path):
+def test_an_invalid_line_of_records_is_reported(tmp_path):
     path = tmp_path / RECORDS
     path.write_text('{"command": "x"}\n')
     with pytest.raises(DataError, match=mentions(path, 1)):

@@ -31,7 +31,7 @@ def poolings(folder):
     return written(folder, POOLINGS)
 
 
-def test_settings_come_in_order_and_the_last_one_counts(tmp_path):
+def test_the_last_override_of_a_setting_wins(tmp_path):
     path = written(
         tmp_path,
         """title = "x"
@@ -74,18 +74,18 @@ b = {}
         ("training.seed=3", mentions("training.seed", "seeds")),
     ],
 )
-def test_what_no_run_would_follow_is_refused(setting, problem, tmp_path):
+def test_an_override_without_effect_is_an_error(setting, problem, tmp_path):
     with pytest.raises(SettingsError, match=problem):
         read_study(poolings(tmp_path), [setting])
 
 
-def test_what_some_variants_set_themselves_can_be_set_for_the_others(tmp_path):
+def test_an_override_applies_to_variants_that_do_not_set_it(tmp_path):
     study = read_study(poolings(tmp_path), ["model.encoder.hidden_dim=7"])
     assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden_dim == 7
     assert Trial(study, "convolution", 0, 0).recipe().model.encoder.name == "cnn"
 
 
-def test_what_was_chosen_is_told_as_it_was_run(tmp_path):
+def test_tuned_settings_have_their_effective_values(tmp_path):
     path = poolings(tmp_path)
     study = read_study(path)
     assert study.tuned_settings("max", 1)[0] == "training.learning_rate=5e-4"
@@ -96,14 +96,14 @@ def test_what_was_chosen_is_told_as_it_was_run(tmp_path):
     assert one.tuned_settings("max", 0) == []  # there was nothing to choose
 
 
-def test_seeds_can_be_asked_for(tmp_path):
+def test_the_number_of_seeds_can_be_overridden(tmp_path):
     path = poolings(tmp_path)
     study = read_study(path, seeds=2)
     assert {study.num_seeds(name) for name in study.variants} == {2}
     assert read_study(path).num_seeds("max") == 5
 
 
-def test_the_command_does_the_run_alone(tmp_path, study):
+def test_the_command_reproduces_a_single_run(tmp_path, study):
     trial = Trial(study, "centrality", 1, 2)
     assert trial.command.startswith("perron train ")
     assert trial.command.endswith(
@@ -112,7 +112,7 @@ def test_the_command_does_the_run_alone(tmp_path, study):
     )
 
 
-def test_a_study_may_be_like_another(tmp_path):
+def test_a_study_can_inherit_from_another(tmp_path):
     first = read_study(poolings(tmp_path))
     (tmp_path / "more").mkdir()
     second = tmp_path / "more" / "second.toml"
@@ -134,19 +134,19 @@ def test_a_study_may_be_like_another(tmp_path):
         ('like = "nothing"\n' + LINES, ["nothing'"]),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path, text, parts):
+def test_invalid_studies_are_reported(tmp_path, text, parts):
     path = written(tmp_path, text)
     with pytest.raises(SettingsError, match=mentions(tmp_path, *parts)):
         read_study(path)
 
 
-def test_an_unknown_name_says_where_the_studies_of_the_paper_are():
+def test_the_error_for_an_unknown_study_names_the_folder_of_studies():
     folder = "papers/gong2019/studies"
     with pytest.raises(SettingsError, match=mentions("'sst2'", folder)):
         read_study("sst2")
 
 
-def test_a_circle_is_told(tmp_path):
+def test_a_circular_reference_is_an_error(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text('like = "study.toml"\n')
     with pytest.raises(SettingsError, match=mentions(path, "like")):

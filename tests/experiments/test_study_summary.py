@@ -41,7 +41,7 @@ def records():
     ]
 
 
-def test_the_chosen_point_is_summed_up():
+def test_the_summary_uses_the_best_grid_point():
     runs = records()
     a, b = summarize(STUDY, runs)
     assert (a.variant, a.seeds, a.chosen) == ("a", 2, "a=2")
@@ -53,7 +53,7 @@ def test_the_chosen_point_is_summed_up():
     assert b.p_value is None
 
 
-def test_significance_is_paired_with_the_reference():
+def test_p_values_are_relative_to_the_reference():
     runs = records()
     a, _ = summarize(STUDY, runs)
     expected = paired_p_value(
@@ -63,27 +63,27 @@ def test_significance_is_paired_with_the_reference():
     assert a.p_value == expected < 0.001
 
 
-def test_a_variant_that_is_not_tuned_has_no_line():
+def test_a_variant_with_an_incomplete_grid_has_no_row():
     runs = [run for run in records() if (run.variant, run.point) != ("a", 0)]
     assert [line.variant for line in summarize(STUDY, runs)] == ["b"]
     assert summarize(STUDY, []) == []
 
 
-def test_other_test_texts_are_not_compared():
+def test_runs_on_different_test_data_are_an_error():
     runs = records()
     runs[5] = record("b", 0, 1, 0.9, np.ones(200), test_digest="b")
     with pytest.raises(DataError, match=mentions("b", "texts")):
         summarize(STUDY, runs)
 
 
-def test_runs_on_other_data_have_no_mean():
+def test_runs_on_different_training_data_are_an_error():
     runs = records()
     runs[2] = replace(runs[2], data="other")
     with pytest.raises(DataError, match=mentions("data", "--out")):
         summarize(STUDY, runs)
 
 
-def test_p_is_of_the_seeds_that_both_have():
+def test_p_values_use_the_shared_seeds():
     runs = records()
     runs[5] = replace(runs[5], seed=2)
     a, _ = summarize(STUDY, runs)
@@ -93,7 +93,7 @@ def test_p_is_of_the_seeds_that_both_have():
     assert _p_value(runs[2:3], runs[5:]) is None  # seeds 1 and 2
 
 
-def test_tables_have_every_number_and_where_it_is_from():
+def test_tables_include_results_and_their_origin():
     runs = records()
     text = markdown(STUDY, summarize(STUDY, runs))
     assert "| a | 2 | 70.0 ± 14.1 |" in text
@@ -116,11 +116,11 @@ def test_tables_have_every_number_and_where_it_is_from():
         ("of another plugin", MeanStd(0.5, None), "0.500"),
     ],
 )
-def test_a_metric_is_shown_in_its_unit(metric, spread, text):
+def test_metrics_are_formatted_in_their_unit(metric, spread, text):
     assert format_mean_std(metric, spread) == text
 
 
-def test_all_metrics_that_the_seeds_share_are_in_the_tables():
+def test_tables_include_the_metrics_that_all_seeds_have():
     runs = [
         replace(run, test=run.test | {"log_loss": 0.5 + run.seed}) for run in records()
     ]
@@ -137,6 +137,6 @@ def test_all_metrics_that_the_seeds_share_are_in_the_tables():
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 200])
-def test_answers_survive_being_written(count):
+def test_the_correct_mask_survives_a_round_trip(count):
     right = np.random.default_rng(count).random(count) < 0.5
     assert record("a", 0, 0, 0.5, right).correct_mask().tolist() == right.tolist()

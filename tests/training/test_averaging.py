@@ -31,21 +31,21 @@ def shares(steps: int, keep: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 12, 300])
-def test_at_first_the_share_of_a_step_grows_as_its_eighth_power(steps):
+def test_early_on_the_weight_of_a_step_grows_as_its_eighth_power(steps):
     # The recursion with shares 9 / (t + 8) unrolls to binomials, which sum to the last.
     want = [comb(s + 7, 8) / comb(steps + 8, 9) for s in range(1, steps + 1)]
     np.testing.assert_allclose(shares(steps, 0.9999), want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.75, 0.9])
-def test_in_the_long_run_the_shares_fall_off_by_the_setting(keep):
+def test_in_the_long_run_the_weights_decay_exponentially(keep):
     found = shares(400, keep)
     np.testing.assert_allclose(found.sum(), 1)
     latest = (1 - keep) * keep ** np.arange(50)
     np.testing.assert_allclose(found[::-1][:50], latest, rtol=1e-10)
 
 
-def test_after_one_step_nothing_is_left_of_the_weights_before_it():
+def test_the_initial_weights_are_forgotten_after_one_step():
     model = nn.Linear(3, 2)
     average = WeightAverage(model, 0.999)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def copies(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_the_model_has_the_average_for_a_while_and_its_own_frozen_weights_and_buffers():
+def test_in_model_swaps_only_the_trained_weights():
     model, average = normed()
     own = copies(model)
     averages = {name: value.clone() for name, value in average.tensors.items()}
@@ -88,7 +88,7 @@ def test_the_model_has_the_average_for_a_while_and_its_own_frozen_weights_and_bu
         assert torch.equal(value, own[name])
 
 
-def test_the_model_gets_its_own_weights_back_after_an_error():
+def test_in_model_restores_the_weights_after_an_error():
     model, average = normed()
     own = copies(model)
     with pytest.raises(OSError, match="disk"), average.in_model():
@@ -145,7 +145,7 @@ def test_the_saved_model_is_the_average_up_to_the_best_epoch(runs):
     assert np.abs(saved[head].numpy() - seen[steps - 1][head]).max() > 1e-3
 
 
-def test_training_goes_on_from_what_was_not_averaged(runs):
+def test_training_continues_from_the_weights_that_are_not_averaged(runs):
     folder, seen = runs
     plain, averaged = records(folder / "plain"), records(folder / "averaged")
     assert len(plain) == len(averaged) == 4
@@ -155,7 +155,7 @@ def test_training_goes_on_from_what_was_not_averaged(runs):
         assert one["dev_log_loss"] != other["dev_log_loss"]
 
 
-def test_dev_and_test_are_told_of_the_model_that_is_saved(runs, tmp_path):
+def test_dev_and_test_metrics_are_those_of_the_saved_model(runs, tmp_path):
     folder, _ = runs
     result = json.loads((folder / "averaged" / "result.json").read_text())
     prepared = prepare(recipe(tmp_path))
@@ -169,6 +169,6 @@ def test_dev_and_test_are_told_of_the_model_that_is_saved(runs, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["0", "1", "1.5"])
-def test_a_share_that_makes_no_average_is_refused(tmp_path, value):
+def test_an_invalid_decay_is_an_error(tmp_path, value):
     with pytest.raises(SettingsError, match=mentions("training.ema_decay", value)):
         recipe(tmp_path, f"training.ema_decay={value}")

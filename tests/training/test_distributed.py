@@ -30,7 +30,7 @@ TWO_MACHINES = [
     "accelerate.commands.launch",
     *("--multi_gpu", "--num_machines=2", "--num_processes=2", "--machine_rank={rank}"),
     *("--main_process_ip=127.0.0.1", "--main_process_port={port}"),
-    str(HELPERS / "perron_tests" / "watch_reads.py"),
+    str(HELPERS / "perron_tests" / "record_batches.py"),
     ".",
 ]
 LAUNCHES = {  # command, options, machines
@@ -100,7 +100,7 @@ def trained(surroundings):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_two_processes_have_the_loss_curve_of_one(trained, way):
+def test_two_processes_have_the_same_loss_curve_as_one(trained, way):
     (one, _), (two, _) = trained("alone"), trained(way)
     assert len(one) == len(two) == 3
     for alone, together in zip(one, two, strict=True):
@@ -113,12 +113,12 @@ def test_two_processes_have_the_loss_curve_of_one(trained, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_only_one_of_two_processes_speaks(trained, way):
+def test_only_the_main_process_prints(trained, way):
     assert trained(way)[1].replace(way, "alone") == trained("alone")[1]
 
 
 @pytest.mark.slow
-def test_each_process_reads_its_part_of_the_training_texts(trained, surroundings):
+def test_each_process_reads_its_share_of_the_training_texts(trained, surroundings):
     folder, _ = surroundings
     trained("two machines")
     reads = [json.loads((folder / f"reads-{rank}.json").read_text()) for rank in (0, 1)]
@@ -136,7 +136,7 @@ def test_each_process_reads_its_part_of_the_training_texts(trained, surroundings
 
 
 @pytest.mark.slow
-def test_two_processes_compare(surroundings):
+def test_compare_runs_in_two_processes(surroundings):
     folder, perron = surroundings
     options = ["--aggregators", "max mean", "--seeds", "1", "--out", "compared"]
     told = perron(ONE_MACHINE, "compare", "tiny.toml", *options)

@@ -21,7 +21,7 @@ def columns(rng: np.random.Generator, n: int) -> np.ndarray:
     return graph / graph.sum(0)
 
 
-def test_the_numbers_are_those_of_their_definitions():
+def test_the_statistics_match_their_definitions():
     rng = np.random.default_rng(0)
     sizes = [2, 5, 3, 7]
     graphs = [columns(rng, n) for n in sizes]
@@ -35,7 +35,7 @@ def test_the_numbers_are_those_of_their_definitions():
     np.testing.assert_allclose(_measured(padded), expected, rtol=1e-5)
 
 
-def test_texts_of_one_word_or_none_have_nothing_to_measure():
+def test_texts_with_fewer_than_two_words_are_skipped():
     edges = torch.zeros(2, 1, 3, 3)
     edges[1, 0, 0, 0] = 1
     assert _measured(edges).shape == (0, 2)
@@ -60,7 +60,7 @@ def prepared(texts, aggregator):
     return prepare(read_recipe(table))
 
 
-def test_a_query_for_all_is_self_attention(texts):
+def test_a_shared_query_is_self_attention(texts):
     ready = prepared(texts, {"name": "centrality", "connectivity": "query"})
     (found,) = measure_graphs(ready.model, ready.train)
     assert found.level == "words"
@@ -68,7 +68,7 @@ def test_a_query_for_all_is_self_attention(texts):
     assert found.second_eigenvalue == pytest.approx(0, abs=1e-6)
 
 
-def test_every_head_counts_and_the_model_stays_in_training(texts):
+def test_all_heads_are_measured_and_training_mode_is_restored(texts):
     ready = prepared(texts, {"name": "centrality", "heads": 2})
     ready.model.train()
     (found,) = measure_graphs(ready.model, ready.train, max_texts=10)
@@ -78,12 +78,12 @@ def test_every_head_counts_and_the_model_stays_in_training(texts):
     assert 0 < found.second_eigenvalue < 1
 
 
-def test_a_pooling_without_a_graph_has_no_measures(texts):
+def test_an_aggregator_without_a_graph_has_no_measures(texts):
     ready = prepared(texts, "mean")
     assert measure_graphs(ready.model, ready.train) == []
 
 
-def test_long_texts_are_left_out(texts, monkeypatch):
+def test_long_texts_are_skipped(texts, monkeypatch):
     """A graph of low rank is never whole, and of a long text must not be."""
     ready = prepared(texts, {"name": "centrality", "connectivity": "low_rank"})
     sizes = np.sort(ready.train.sizes)

@@ -23,7 +23,7 @@ def evaluation(request):
     return Evaluation(labels, log_probabilities, weights)
 
 
-def test_metrics_are_those_of_scikit_learn(evaluation):
+def test_metrics_match_scikit_learn(evaluation):
     given = (evaluation.labels, evaluation.predicted)
     weights = {"sample_weight": evaluation.weights}
     assert evaluation.metrics == pytest.approx(
@@ -42,14 +42,14 @@ def test_metrics_are_those_of_scikit_learn(evaluation):
     np.testing.assert_allclose(evaluation.confusion, want)
 
 
-def test_a_class_that_is_nowhere_does_not_lower_macro_f1():
+def test_an_absent_class_does_not_lower_macro_f1():
     log_probabilities = np.log([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]])
     evaluation = Evaluation(np.array([0, 1]), log_probabilities)
     assert evaluation.metrics["macro_f1"] == 1.0
     assert evaluation.confusion.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
-def test_values_are_written_as_people_read_them():
+def test_metrics_are_formatted_for_display():
     values = {"accuracy": 0.9125, "log_loss": 0.5, "of_somebody_else": 3.25}
     shown = "accuracy 91.25 %, log-loss 0.5000, of somebody else 3.25"
     assert format_metrics(values) == shown
@@ -70,7 +70,7 @@ def brier():
     METRICS.unregister("brier_score")
 
 
-def test_a_metric_of_ones_own_is_in_all_that_a_run_writes(brier, tmp_path):
+def test_a_custom_metric_is_in_all_files_of_a_run(brier, tmp_path):
     table = tiny_table(write_texts(tmp_path / "texts.csv"))
     result = train(read_recipe(table, ["training.max_epochs=2"]), tmp_path / "run")
     assert 0 < result.dev["brier_score"] < 2
@@ -88,7 +88,7 @@ def test_a_metric_of_ones_own_is_in_all_that_a_run_writes(brier, tmp_path):
     assert ("test", "brier_score") in found
 
 
-def test_two_metrics_cannot_share_a_name():
+def test_two_metrics_cannot_have_the_same_name():
     with pytest.raises(ValueError, match=mentions("'accuracy'", "Other")):
 
         class Other(Metric):
@@ -98,7 +98,7 @@ def test_two_metrics_cannot_share_a_name():
                 return 0.0
 
 
-def test_an_unknown_metric_is_an_error_that_names_the_known_ones():
+def test_the_error_for_an_unknown_metric_lists_the_known_ones():
     known = ("accuracy", "macro_f1", "log_loss")
     with pytest.raises(SettingsError, match=mentions(*known, "'f1'")):
         METRICS["f1"]

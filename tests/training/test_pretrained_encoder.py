@@ -47,7 +47,7 @@ def run(table, tmp_path):
 
 
 class TestATunedModel:
-    def test_it_is_used_without_the_model_that_it_began_with(
+    def test_it_does_not_need_the_pretrained_model_to_load(
         self, run, bert, tmp_path, monkeypatch
     ):
         texts = ["the film was lovely", "", "dull, dull"]
@@ -58,7 +58,7 @@ class TestATunedModel:
         finally:
             hidden_dim.rename(bert)
 
-    def test_it_learned_in_all_layers(self, run, weights_of):
+    def test_all_layers_are_trained(self, run, weights_of):
         layers = run.model.encoder.model.state_dict()
         changed = {name for name in layers if not layers[name].equal(weights_of[name])}
         assert {name.split(".")[2] for name in changed if "layer." in name} == {
@@ -68,7 +68,7 @@ class TestATunedModel:
         vectors = weights_of["embeddings.word_embeddings.weight"]
         assert not run.model.embedding.vectors.weight.equal(vectors)
 
-    def test_its_graph_has_words_and_not_pieces(self, run):
+    def test_its_graph_has_words_not_subwords(self, run):
         text = "the film was unbelievable"
         (graph,) = run.explain(text).words
         assert graph.nodes == text.split()
@@ -79,7 +79,7 @@ class TestATunedModel:
         np.testing.assert_allclose(edges @ weights, weights, atol=1e-5)
 
 
-def test_a_frozen_model_stays_as_it_was(table, tmp_path, weights_of):
+def test_a_frozen_model_does_not_change(table, tmp_path, weights_of):
     table["model"]["encoder"] = {
         "name": "hf",
         "model": table["model"]["encoder"].removeprefix("hf:"),
@@ -117,7 +117,7 @@ class TestMarksAsWords:
                 yield model(**inputs).last_hidden_state[0]
 
     @pytest.mark.parametrize("name", ["first", "mean", "max"])
-    def test_what_is_pooled_are_the_states_of_all_tokens(
+    def test_the_states_of_all_tokens_are_pooled(
         self, table, bert, name, request
     ):
         pool = {
@@ -130,20 +130,20 @@ class TestMarksAsWords:
         want = torch.stack([pool(states) for states in self.states(bert)])
         np.testing.assert_allclose(found, want.numpy(), atol=1e-5)
 
-    def test_a_saved_model_pools_them_too(self, marked, tmp_path):
+    def test_they_are_kept_in_a_saved_model(self, marked, tmp_path):
         marked.save_pretrained(tmp_path / "saved")
         again = perron.load(tmp_path / "saved")
         assert np.array_equal(
             again.predict_proba(self.TEXTS), marked.predict_proba(self.TEXTS)
         )
 
-    def test_they_are_in_the_graph_by_their_names(self, marked):
+    def test_they_appear_in_the_graph_by_name(self, marked):
         (graph,) = marked.explain("a fine film").words
         assert graph.nodes == ["[CLS]", "a", "fine", "film", "[SEP]"]
         assert graph.places == [(0, 0), (0, 1), (2, 6), (7, 11), (11, 11)]
         np.testing.assert_allclose(graph.edges().sum(0), 1, atol=1e-6)
 
-    def test_their_vectors_learn(self, table, tmp_path, weights_of):
+    def test_their_vectors_are_trained(self, table, tmp_path, weights_of):
         table["model"]["aggregator"] = "first"
         train(
             read_recipe(table, ["model.encoder.keep_special_tokens=true"]),
@@ -155,7 +155,7 @@ class TestMarksAsWords:
         assert not model.encoder.before.numel()
         assert not model.encoder.after.numel()
 
-    def test_the_sentences_of_a_document_have_them_each(self, table):
+    def test_each_sentence_of_a_document_has_them(self, table):
         table["model"] |= {"kind": "document", "sentence_encoder": "none"}
         prepared = prepare(
             read_recipe(table, ["model.encoder.keep_special_tokens=true"])
@@ -166,7 +166,7 @@ class TestMarksAsWords:
         assert found.sentences.nodes == ["a film.", "a day"]
         assert np.isfinite(model.predict_proba(["", "a film. a day"])).all()
 
-    def test_texts_longer_or_shorter_than_it_reads(self, table):
+    def test_max_words_must_fit_the_model(self, table):
         set_ = ["model.encoder.keep_special_tokens=true"]
         table["text"] = {"max_words": 41}
         with pytest.raises(SettingsError, match=mentions("text.max_words", 40)):
@@ -196,7 +196,7 @@ class TestAModelInAPackage:
             prepare(read_recipe(table))
 
     @pytest.mark.parametrize("inside", [".", "model", "data/model"])
-    def test_it_is_found(self, packed, package, inside, weights_of):
+    def test_the_model_is_found(self, packed, package, inside, weights_of):
         write_tiny_bert(package / inside)
         # The settings of a pooling, beside the model's.
         (package / inside / "1_Pooling").mkdir()
@@ -207,14 +207,14 @@ class TestAModelInAPackage:
         assert prepared.recipe.model.encoder.model == "package:tiny-bert-package"
         assert package.name not in sys.modules
 
-    def test_it_is_not_installed(self, packed):
+    def test_a_missing_package_is_an_error(self, packed):
         name = "hf:package:tiny-bert-package"
         self.refused(packed, "model.encoder", name, "pip install tiny-bert-package")
         for name in ("", "../elsewhere", "os/path"):
             packed["model"]["encoder"] = f"hf:package:{name}"
             self.refused(packed, "model.encoder", f"hf:package:{name}", "no package")
 
-    def test_it_has_no_model(self, packed, package):
+    def test_a_package_without_a_model_is_an_error(self, packed, package):
         (package / "config.json").write_text("[]")
         self.refused(packed, "hf:package:tiny-bert-package", "no model")
         (package / "config.json").write_text("{")
@@ -222,13 +222,13 @@ class TestAModelInAPackage:
         packed["model"]["encoder"] = "hf:package:this"  # one file, and it prints
         self.refused(packed, "hf:package:this", "no package")
 
-    def test_it_has_several(self, packed, package):
+    def test_a_package_with_several_models_is_an_error(self, packed, package):
         for name in ("large", "small"):
             write_tiny_bert(package / name)
         self.refused(packed, "hf:package:tiny-bert-package", "large", "small")
 
 
-def test_two_of_a_pair_and_the_sentences_of_a_document(table, tmp_path):
+def test_pairs_and_documents_are_supported(table, tmp_path):
     table["model"] |= {"kind": "document", "sentence_encoder": "none"}
     prepared = prepare(read_recipe(table))
     logits = prepared.model(**prepared.dev.batch([0, 1]).inputs).logits
@@ -242,7 +242,7 @@ def test_two_of_a_pair_and_the_sentences_of_a_document(table, tmp_path):
     assert prepared.model(**prepared.dev.batch([0, 1]).inputs).logits.shape == (2, 2)
 
 
-def test_the_encoder_may_have_a_learning_rate_of_its_own(table):
+def test_the_encoder_may_have_its_own_learning_rate(table):
     table["training"] |= {"learning_rate": 1e-2, "encoder_learning_rate": 1e-3}
     prepared = prepare(read_recipe(table))
     optimizer = make_optimizer(prepared.model, prepared.recipe.training)
@@ -256,7 +256,7 @@ def test_the_encoder_may_have_a_learning_rate_of_its_own(table):
         assert rates[id(weight)] == pytest.approx(expected), name
 
 
-def test_what_a_batch_teaches_does_not_depend_on_its_parts(table, tmp_path):
+def test_micro_batches_do_not_change_the_result(table, tmp_path):
     del table["model"], table["text"]
     table["model"] = {"encoder": "none", "embedding": {"embedding_dim": 6}}
     curves = []
@@ -274,7 +274,7 @@ class TestMistakes:
         with pytest.raises(SettingsError, match=mentions(*parts)):
             prepare(read_recipe(table))
 
-    def test_no_such_model(self, table, monkeypatch):
+    def test_a_missing_model_is_an_error(self, table, monkeypatch):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         table["model"]["encoder"] = "hf:/nowhere/at-all"
         self.refused(table, "model.encoder", "hf:/nowhere/at-all", "folder")
@@ -283,38 +283,38 @@ class TestMistakes:
         table["model"]["encoder"] = "hf:nowhere"
         self.refused(table, "model.encoder", "hf:nowhere", "folder")
 
-    def test_a_folder_without_a_model(self, table, tmp_path):
+    def test_a_folder_without_a_model_is_an_error(self, table, tmp_path):
         table["model"]["encoder"] = f"hf:{tmp_path}"
         self.refused(table, tmp_path, "config.json")
 
-    def test_texts_longer_than_it_reads(self, table):
+    def test_too_many_words_are_an_error(self, table):
         table["text"] = {"max_words": 39}
         self.refused(table, 40, "text.max_words", 38)
         table["text"] = {"max_words": 38}
         prepare(read_recipe(table))
 
-    def test_vectors_beside_its_own(self, table):
+    def test_additional_word_vectors_are_an_error(self, table):
         table["vectors"] = ["glove.txt"]
         self.refused(table, "vectors", "hf", "--vectors")
 
     @pytest.mark.parametrize("key", ["min_count", "vector_words"])
-    def test_settings_of_words(self, table, key):
+    def test_vocabulary_settings_are_an_error(self, table, key):
         table["text"] = {key: 7}
         self.refused(table, f"text.{key}")
 
-    def test_sentences_for_a_model_of_words(self, table):
+    def test_an_unsupported_sentence_encoder_is_an_error(self, table):
         table["model"]["kind"] = "document"
         self.refused(table, "sentence_encoder", "'bilstm'")
         table["model"]["sentence_encoder"] = table["model"]["encoder"]
         self.refused(table, "sentence_encoder", "words")
 
-    def test_a_folder_without_a_tokenizer(self, table, bert, tmp_path):
+    def test_a_missing_tokenizer_is_an_error(self, table, bert, tmp_path):
         AutoModel.from_pretrained(bert).save_pretrained(tmp_path / "bare")
         table["model"]["encoder"] = f"hf:{tmp_path / 'bare'}"
         self.refused(table, tmp_path / "bare", "tokenizer")
 
 
-def test_gradients_reach_the_vectors_of_pieces(table):
+def test_gradients_reach_the_subword_embeddings(table):
     prepared = prepare(read_recipe(table))
     batch = prepared.train.batch([0, 1, 2])
     logits = prepared.model(**batch.inputs).logits

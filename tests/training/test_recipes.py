@@ -22,7 +22,7 @@ WITHOUT_DATA = ("own", "pretrained")
 
 
 @pytest.mark.parametrize("name", TABLE_2)
-def test_the_recipe_is_the_papers(name):
+def test_the_recipe_matches_the_paper(name):
     recipe = read_recipe(recipe_table(name))
     training, model = recipe.training, recipe.model
     assert (
@@ -48,12 +48,12 @@ def test_the_recipe_is_the_papers(name):
     assert recipe.text.max_words == (40 if model.kind == "document" else 50)
 
 
-def test_the_papers_recipes_and_ours_are_there():
+def test_all_recipes_are_listed():
     assert set(recipe_names()) == {*TABLE_2, *OWN, *WITHOUT_DATA}
 
 
 @pytest.mark.parametrize("name", WITHOUT_DATA)
-def test_recipes_without_data_are_complete_with_data(name):
+def test_recipes_without_data_only_lack_data(name):
     table = recipe_table(name)
     with pytest.raises(SettingsError, match="data"):
         read_recipe(table)
@@ -64,7 +64,7 @@ def test_recipes_without_data_are_complete_with_data(name):
 
 
 @pytest.mark.parametrize("name", [*TABLE_2, *OWN])
-def test_effective_settings_can_be_read_back(name):
+def test_settings_survive_a_round_trip(name):
     recipe = read_recipe(recipe_table(name))
     assert read_recipe(tomllib.loads(recipe.to_toml())) == recipe
 
@@ -91,7 +91,7 @@ def test_any_setting_can_be_overridden():
     assert recipe.text.case == "lower"
 
 
-def test_an_aggregator_or_encoder_can_be_named_by_a_word():
+def test_an_aggregator_or_encoder_can_be_given_by_name():
     recipe = sst2("model.aggregator=max", "model.encoder=none")
     assert recipe.model.aggregator.name == "max"
     assert recipe.model.encoder.name == "none"
@@ -116,12 +116,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("override", REFUSED)
-def test_what_makes_no_sense_is_refused_by_name(override):
+def test_an_invalid_override_is_an_error_that_names_it(override):
     with pytest.raises(SettingsError, match=mentions(*REFUSED[override])):
         sst2(override)
 
 
-def test_a_file_that_is_no_recipe_is_refused(tmp_path):
+def test_an_invalid_recipe_is_an_error(tmp_path):
     with pytest.raises(SettingsError, match=mentions("'sst3'", "sst1", "sst2")):
         recipe_table("sst3")
     path = tmp_path / "broken.toml"
@@ -130,6 +130,6 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path):
         recipe_table(str(path))
 
 
-def test_settings_cannot_be_changed():
+def test_settings_are_immutable():
     with pytest.raises(Exception, match="frozen"):
         sst2().training.seed = 1

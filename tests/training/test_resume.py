@@ -51,7 +51,7 @@ def outcome(tmp_path_factory):
 
 
 @pytest.mark.parametrize("moment", ENDINGS)
-def test_the_weights_are_those_of_the_undisturbed_run(outcome, moment):
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(outcome, moment):
     assert outcome[1][moment] == (ENDINGS[moment], "True")
 
 

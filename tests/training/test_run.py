@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path):
     assert not any(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_l2_leaves_out_embeddings_and_biases():
+def test_weight_decay_excludes_embeddings_and_biases():
     config = ModelConfig(
         settings=ModelSettings(
             embedding={"embedding_dim": 4}, encoder={"name": "bilstm"}
@@ -92,14 +92,14 @@ def test_l2_leaves_out_embeddings_and_biases():
     assert any("encoder" in name for name in decayed)
 
 
-def test_frozen_vectors_stay_as_they_were(tmp_path):
+def test_frozen_vectors_do_not_change(tmp_path):
     settings = recipe(tmp_path, "model.embedding.freeze=true")
     before = prepare(settings).model.embedding.vectors.weight.clone()
     train(settings, tmp_path / "run")
     assert torch.equal(weights(tmp_path / "run")["embedding.vectors.weight"], before)
 
 
-def test_word_vectors_decide_the_width_and_are_where_training_begins(tmp_path):
+def test_word_vectors_set_the_embedding_dim_and_initialize_it(tmp_path):
     first, second = tmp_path / "first.txt", tmp_path / "second.txt"
     first.write_text("film 1 2 3\nlovely 4 5 6\nunseen 7 8 9\n")
     second.write_text("lovely -1 -2 -3\nunseen -4 -5 -6\n")
@@ -124,7 +124,7 @@ def test_an_exploding_loss_is_a_clear_error(tmp_path):
         train(settings, tmp_path / "run")
 
 
-def test_changed_data_end_a_resumed_run(tmp_path):
+def test_a_run_cannot_be_resumed_with_changed_data(tmp_path):
     settings = recipe(tmp_path)
     train(settings, tmp_path / "run")
     from perron.training.checkpoint import Checkpoint
@@ -135,7 +135,7 @@ def test_changed_data_end_a_resumed_run(tmp_path):
         train(settings, tmp_path / "run", resume=True)
 
 
-def test_bf16_is_refused_where_the_device_has_none(tmp_path, monkeypatch):
+def test_bf16_requires_device_support(tmp_path, monkeypatch):
     monkeypatch.setattr("perron.training.loop.has_bf16", lambda: False)
     with pytest.raises(SettingsError, match=mentions("training.precision", "bf16")):
         train(recipe(tmp_path, "training.precision=bf16"), tmp_path / "run")
@@ -162,7 +162,7 @@ def test_a_run_resumes_without_the_cache(tmp_path, monkeypatch):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_run_with_other_texts_does_not_resume(tmp_path):
+def test_a_run_cannot_be_resumed_with_other_texts(tmp_path):
     settings = recipe(tmp_path)
     stopped_run(settings, tmp_path / "run", 2)
     write_texts(tmp_path / "texts.csv", seed=1)
@@ -170,13 +170,13 @@ def test_a_run_with_other_texts_does_not_resume(tmp_path):
         train(settings, tmp_path / "run", resume=True)
 
 
-def test_a_signal_after_the_last_batch_stops_too(tmp_path):
+def test_a_signal_after_the_last_batch_stops_the_run(tmp_path):
     settings = recipe(tmp_path)
     stopped_run(settings, tmp_path / "run", 4)
     assert train(settings, tmp_path / "run", resume=True).epochs == 4
 
 
-def test_a_run_that_is_over_has_the_settings_that_were_asked_for(tmp_path):
+def test_resuming_a_finished_run_checks_its_settings(tmp_path):
     folder = tmp_path / "run"
     result = train(recipe(tmp_path, "training.max_epochs=1"), folder)
     again = recipe(tmp_path, "training.max_epochs=1")
@@ -185,7 +185,7 @@ def test_a_run_that_is_over_has_the_settings_that_were_asked_for(tmp_path):
         train(recipe(tmp_path, "training.max_epochs=2"), folder, resume=True)
 
 
-def test_the_width_of_word_vectors_is_no_other_setting(tmp_path):
+def test_an_inferred_embedding_dim_is_not_a_changed_setting(tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("film 0.1 0.2 0.3\nday 0.2 0.1 0.4\n")
     settings = recipe(tmp_path, f"vectors=['{vectors}']", "training.max_epochs=1")

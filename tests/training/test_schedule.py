@@ -16,12 +16,12 @@ SETTINGS = TrainingSettings(
 )
 
 
-def test_the_learning_rate_falls_in_a_stair_to_its_floor():
+def test_the_learning_rate_decays_in_steps_to_its_minimum():
     rates = [learning_rate(step, SETTINGS) for step in (0, 9, 10, 19, 20, 30, 31, 1000)]
     assert rates == [1e-3, 1e-3, 5e-4, 5e-4, 2.5e-4, 1.25e-4, 1.25e-4, 1e-4]
 
 
-def test_a_floor_above_the_learning_rate_does_not_raise_it():
+def test_a_minimum_above_the_learning_rate_does_not_raise_it():
     settings = SETTINGS.model_copy(update={"min_learning_rate": 1.0})
     assert learning_rate(0, settings) == 1e-3
 
@@ -35,7 +35,7 @@ def run_epochs(accuracies: list[float]) -> tuple[TrainState, list[int], list[boo
     return state, sizes, bests
 
 
-def test_the_batch_size_is_halved_after_an_epoch_without_a_new_best():
+def test_the_batch_size_is_halved_after_an_epoch_without_improvement():
     state, sizes, bests = run_epochs([0.5, 0.5, 0.6, 0.4, 0.5])
     assert sizes == [128, 128, 64, 64, 32]
     assert state.batch_size == 30
@@ -43,7 +43,7 @@ def test_the_batch_size_is_halved_after_an_epoch_without_a_new_best():
     assert (state.best_epoch, state.best_score) == (2, 0.6)
 
 
-def test_of_equal_accuracies_the_one_with_less_loss_is_kept_without_new_patience():
+def test_a_smaller_loss_breaks_ties_but_does_not_reset_patience():
     state = TrainState(128)
     pairs = [(0.5, 1.0), (0.5, 0.8), (0.5, 0.9), (0.4, 0.1)]
     bests = [
@@ -63,19 +63,19 @@ def test_of_equal_accuracies_the_one_with_less_loss_is_kept_without_new_patience
         ("macro_f1", [float("nan"), 0.2, float("nan")], [True, True, False]),
     ],
 )
-def test_another_metric_can_choose_the_best_epoch(metric, values, bests):
+def test_another_metric_can_select_the_best_epoch(metric, values, bests):
     settings = SETTINGS.model_copy(update={"metric_for_best_model": metric})
     state = TrainState(128)
     metrics = [{"accuracy": 0.5, "log_loss": 1.0, metric: value} for value in values]
     assert [state.end_epoch(each, settings) for each in metrics] == bests
 
 
-def test_a_metric_that_chooses_the_best_epoch_must_exist():
+def test_the_metric_for_the_best_model_must_exist():
     with pytest.raises(ValueError, match=mentions("metric_for_best_model", "bleu")):
         TrainingSettings(metric_for_best_model="bleu")
 
 
-def test_without_dev_data_every_epoch_is_trained_and_the_last_is_kept():
+def test_without_dev_data_all_epochs_run_and_the_last_one_is_kept():
     state = TrainState(128)
     epochs = 0
     while not state.finished:
@@ -96,7 +96,7 @@ def test_without_dev_data_every_epoch_is_trained_and_the_last_is_kept():
         ([0.1 * epoch for epoch in range(9)], True),  # max_epochs
     ],
 )
-def test_it_stops_after_patience_or_the_last_epoch(accuracies, finished):
+def test_training_stops_after_patience_or_the_last_epoch(accuracies, finished):
     assert run_epochs(accuracies)[0].finished is finished
 
 
@@ -106,6 +106,6 @@ def test_sums_start_at_zero_in_each_epoch_and_steps_do_not():
     assert (state.loss, state.correct, state.examples, state.seconds) == (0,) * 4
 
 
-def test_a_state_survives_being_written_down():
+def test_the_state_survives_a_round_trip():
     state, _, _ = run_epochs([0.5, 0.4])
     assert TrainState(**state.to_dict()) == state

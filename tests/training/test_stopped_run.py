@@ -34,7 +34,7 @@ def best_record(folder):
     return [record for record in read_metrics(folder) if record["is_best"]][-1]
 
 
-def test_a_stopped_run_is_the_model_of_its_best_epoch(stopped, recipe):
+def test_a_stopped_run_holds_the_model_of_its_best_epoch(stopped, recipe):
     record = best_record(stopped)
     pipeline = perron.load(stopped)
     found = evaluate(pipeline.model, prepare(recipe).dev).metrics
@@ -58,13 +58,13 @@ class Using(Callback):
             self.answers += perron.load(self.folder).predict(["a lovely film"])
 
 
-def test_the_model_of_a_running_training_can_be_used(recipe, tmp_path):
+def test_the_model_can_be_used_during_training(recipe, tmp_path):
     using = Using(tmp_path / "run")
     train(recipe, tmp_path / "run", callbacks=[using])
     assert len(using.answers) == 3
 
 
-def test_a_run_takes_the_place_of_another_model_at_once(recipe, tmp_path):
+def test_a_run_replaces_another_model_after_its_first_epoch(recipe, tmp_path):
     folder = tmp_path / "run"
     other = read_recipe(tiny_table(tmp_path / "texts.csv", "max"))
     train(other, folder)
@@ -92,7 +92,7 @@ def test_a_stopped_run_can_be_finished(stopped, recipe):
     assert finish(stopped) == result
 
 
-def test_the_best_epoch_of_the_checkpoint_is_finished_with(stopped):
+def test_finish_uses_the_best_epoch_of_the_checkpoint(stopped):
     """As if it had been killed right after the checkpoint was written."""
     best = best_record(stopped)["epoch"]
     weights = stopped / "model.safetensors"
@@ -119,7 +119,7 @@ def test_a_run_without_an_epoch_cannot_be_finished(recipe, tmp_path, stopped):
         finish(tmp_path)
 
 
-def test_a_run_in_use_cannot_be_finished(stopped):
+def test_a_locked_run_cannot_be_finished(stopped):
     with lock_folder(stopped), pytest.raises(FolderLockedError):
         finish(stopped)
 
@@ -150,7 +150,7 @@ def test_an_interrupted_run_without_a_step_leaves_no_folder(recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_was_there_or_holds_something_stays(recipe, tmp_path):
+def test_existing_folders_and_other_files_are_kept(recipe, tmp_path):
     (tmp_path / "texts.csv").unlink()
     folder = tmp_path / "run"
     folder.mkdir()
@@ -185,7 +185,7 @@ class TestTrackers:
         steps = [event.step for event in logged.Scalars("dev_macro_f1")]
         assert steps == [record["step"] for record in records]
 
-    def test_a_tracker_that_is_unknown_or_missing_is_refused(self, recipe, tmp_path):
+    def test_an_unknown_or_missing_tracker_is_an_error(self, recipe, tmp_path):
         with pytest.raises(SettingsError, match=mentions("log_with", "'paper'")):
             train(recipe, tmp_path / "run", log_with=["paper"])
         with pytest.raises(SettingsError, match=mentions("swanlab", "installed")):
@@ -193,7 +193,7 @@ class TestTrackers:
         assert not (tmp_path / "run").exists()
 
 
-def test_the_files_of_a_run_carry_a_version(recipe, tmp_path):
+def test_the_files_of_a_run_have_a_format_version(recipe, tmp_path):
     train(recipe, tmp_path / "run")
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert result["format_version"] == 2
