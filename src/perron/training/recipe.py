@@ -17,7 +17,7 @@ from perron.models.config import (
     ModelSettings,
     PositiveInt,
     Settings,
-    named,
+    expand_name,
     problems,
 )
 from perron.text.encoding import TextSettings
@@ -203,7 +203,7 @@ def _set_nested(
         return {**table, first: value}
     inner = table.get(first, {})
     if isinstance(inner, str):  # aggregator = "max" is short for {name = "max"}
-        inner = named(inner)
+        inner = expand_name(inner)
     if not isinstance(inner, Mapping):
         raise SettingsError(
             f"--set {'.'.join(keys)}: {first} is a value, not a table of settings."
