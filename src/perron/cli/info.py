@@ -142,7 +142,7 @@ def stats(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Recipes whose data to describe. Default to all recipes of the paper "
+            help="Recipes whose data to describe. If omitted, all recipes of the paper "
             "whose data is available."
         ),
     ] = None,
@@ -150,7 +150,7 @@ def stats(
 ) -> None:
     """Show the size, classes, mean length and vocabulary of datasets.
 
-    This is Table 1 of the paper.
+    Without arguments, this is Table 1 of the paper.
 
     Examples:
 

@@ -129,9 +129,9 @@ class DataOptions:
     data: Annotated[
         str | None,
         typer.Option(
-            help="Data file (CSV, TSV, JSON lines, Parquet, .txt.ss, or lines of "
-            "`label text`), hub:NAME for a Hugging Face dataset, or the name of a "
-            "packaged dataset: rotten-tomatoes or imdb-25k.",
+            help="Data file (CSV, TSV, JSON lines, Parquet, .txt.ss, or text lines "
+            "that start with a label), hub:NAME for a Hugging Face dataset, or the "
+            "name of a packaged dataset: rotten-tomatoes or imdb-25k.",
             rich_help_panel=_DATA,
         ),
     ] = None
@@ -179,7 +179,7 @@ class TrainOptions(DataOptions):
     dev_data: Annotated[
         str | None,
         typer.Option(
-            help="Data for validation, in the same format as --data.",
+            help="Validation data. Accepts the same values as --data.",
             rich_help_panel=_DATA,
         ),
         NEEDS_DATA,
@@ -187,7 +187,7 @@ class TrainOptions(DataOptions):
     test_data: Annotated[
         str | None,
         typer.Option(
-            help="Data for testing, in the same format as --data.",
+            help="Test data. Accepts the same values as --data.",
             rich_help_panel=_DATA,
         ),
         NEEDS_DATA,
@@ -246,7 +246,9 @@ class TextOptions:
     model: Model
     texts: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts. Default to those in --file or standard input."),
+        typer.Argument(
+            help="Texts. If omitted, they are read from --file or standard input."
+        ),
     ] = None
     file: Annotated[
         str | None,

@@ -51,7 +51,7 @@ def serve(
 
         perron serve runs/demo
 
-        perron serve runs/demo-runs/centrality-0 runs/demo-runs/mean-0 --port 8080
+        perron serve runs/reviews runs/topics --port 8080
     """
     with needs_extra("serve", "perron serve"):
         from perron.serve.app import (

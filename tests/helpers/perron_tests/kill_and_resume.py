@@ -1,11 +1,11 @@
-"""Kill a training run at several moments, resume it, and print what comes of it.
+"""Kill a training run at various moments, resume it, and print the outcome.
 
-Run by test_resume.py as a process of its own. Each run is a forked child that is killed
-by the system, so it has no rng to tidy up; a fork of this one process, so that torch
-is imported once. One line per moment: its name, how the first child ended, and whether
-the resumed run ended with the same bytes as the undisturbed run. Some moments come a
-second time, in a run that averages its weights. A killed run must hold a complete
-model, one that the undisturbed run had as well, or none in its first epoch.
+Run by test_resume.py in a separate process. Each run is a forked child, so that torch
+is imported only once. It is killed by the system and has no chance to clean up. Prints
+one line per moment: its name, the exit status of the killed child, and whether the
+resumed run ended with the same bytes as an uninterrupted run. Some moments are repeated
+in a run that averages its weights. A killed run must hold a complete model that the
+uninterrupted run also had, or no model in its first epoch.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ Disturbance = Callable[[], list[Callback]]
 
 
 def kill() -> None:
-    """End this process at once, as a power cut would."""
+    """Kill this process immediately, as a power failure would."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class AtStep(Callback):
-    """Does something after a number of steps."""
+    """Calls a function after a number of steps."""
 
     def __init__(self, step, action):
         self.step, self.action = step, action
@@ -47,7 +47,7 @@ class AtStep(Callback):
 
 
 class BestModels(Callback):
-    """Collects the models that the folder of a run has at the ends of epochs."""
+    """Collects the models in the folder of a run after each epoch."""
 
     def __init__(self, folder):
         self.path = folder / "model.safetensors"
@@ -66,7 +66,7 @@ def at_step(step: int, action: Callable[[], None]) -> Disturbance:
 
 
 def in_write(number: int, name: str, half: bool) -> Disturbance:
-    """Kill within the write of a file: half of it written, or all but the renaming."""
+    """Kill while a file is written: after half of it, or just before it is renamed."""
 
     def disturb() -> list[Callback]:
         real, count = os.fsync, [0]
@@ -89,20 +89,20 @@ def in_write(number: int, name: str, half: bool) -> Disturbance:
 
 
 def at_rename(number: int, name: str, after: bool) -> Disturbance:
-    """Kill before or after a file gets its name; the checkpoint is written before."""
+    """Kill just before or after a file is renamed."""
 
     def disturb() -> list[Callback]:
         real, count = Path.replace, [0]
 
         def replace(self: Path, target: Path) -> Path:
             count[0] += Path(target).name.startswith(name)
-            is_now = count[0] == number and Path(target).name.startswith(name)
-            if is_now and not after:
+            is_match = count[0] == number and Path(target).name.startswith(name)
+            if is_match and not after:
                 kill()
-            done = real(self, target)
-            if is_now:
+            result = real(self, target)
+            if is_match:
                 kill()
-            return done
+            return result
 
         Path.replace = replace
         return []
@@ -111,7 +111,7 @@ def at_rename(number: int, name: str, after: bool) -> Disturbance:
 
 
 def disk_full() -> list[Callback]:
-    """Let the system refuse any file that is longer than half a checkpoint."""
+    """Limit the size of files to half a checkpoint."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
@@ -143,8 +143,8 @@ MOMENTS: dict[str, Disturbance] = {
 AVERAGED = ("in a later epoch", "between best weights and checkpoint", "SIGTERM")
 
 
-def child(recipe, folder: Path, disturb: Disturbance) -> int:
-    """Train in a forked process; return its status as the shell has it."""
+def run_child(recipe, folder: Path, disturb: Disturbance) -> int:
+    """Train in a forked process; return its exit status."""
     process = os.fork()
     if process == 0:
         status = 0
@@ -159,12 +159,12 @@ def child(recipe, folder: Path, disturb: Disturbance) -> int:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             status = 70
         os._exit(status)
-    _, ended = os.waitpid(process, 0)
-    return os.waitstatus_to_exitcode(ended)
+    _, wait_status = os.waitpid(process, 0)
+    return os.waitstatus_to_exitcode(wait_status)
 
 
 def digest(folder: Path) -> str:
-    """Return a hash of the weights of a run, and of its metrics without times."""
+    """Return a hash of the weights and metrics of a run, without times."""
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes())
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
@@ -178,47 +178,47 @@ def main() -> None:
     folder = Path(sys.argv[1])
     table = tiny_table(write_texts(folder / "texts.csv"))
     recipe = read_recipe(table)
-    # In this process, so that every fork finds compiled kernels and imported modules.
-    models = BestModels(folder / "undisturbed")
-    train(recipe, folder / "undisturbed", callbacks=[models])
-    assert len(models.seen) > 1  # so that a second one takes the place of a first
-    want = digest(folder / "undisturbed")
-    status = child(recipe, folder / "again", lambda: [])
-    print(f"again|{status}|{digest(folder / 'again') == want}")
+    # In this process, so that forks inherit compiled kernels and imported modules.
+    models = BestModels(folder / "uninterrupted")
+    train(recipe, folder / "uninterrupted", callbacks=[models])
+    assert len(models.seen) > 1  # a model was replaced by a better one
+    expected = digest(folder / "uninterrupted")
+    status = run_child(recipe, folder / "again", lambda: [])
+    print(f"again|{status}|{digest(folder / 'again') == expected}")
     for name, disturb in MOMENTS.items():
-        disturbed(recipe, folder, name, disturb, want, models.seen)
-    # 0.8: from step 37 on, which is in the third epoch, this decides what is forgotten.
+        kill_and_resume(recipe, folder, name, disturb, expected, models.seen)
+    # A decay of 0.8 takes effect from step 37 on, which is in the third epoch.
     recipe = read_recipe(table, ["training.ema_decay=0.8"])
     models = BestModels(folder / "averaged")
     train(recipe, folder / "averaged", callbacks=[models])
     averaged = digest(folder / "averaged")
     for name in AVERAGED:
         moment = f"averaged, {name}"
-        disturbed(recipe, folder, moment, MOMENTS[name], averaged, models.seen)
-    assert averaged != want
+        kill_and_resume(recipe, folder, moment, MOMENTS[name], averaged, models.seen)
+    assert averaged != expected
 
 
-def disturbed(
+def kill_and_resume(
     recipe,
     folder: Path,
     name: str,
     disturb: Disturbance,
-    want: str,
+    expected: str,
     models: Collection[bytes],
 ) -> None:
-    """Disturb a run, resume it, and print how that ended."""
-    place = folder / name.replace(" ", "-")
-    status = child(recipe, place, disturb)
-    finished = (place / "result.json").exists()
-    if (place / "config.json").exists():  # then there is a model, and it is complete
-        perron.load(place).predict(["a fine film"])
-        assert (place / "model.safetensors").read_bytes() in models
-    elif len((place / "metrics.jsonl").read_text().splitlines()) > 1:
+    """Disturb a run, resume it, and print the outcome."""
+    run_folder = folder / name.replace(" ", "-")
+    status = run_child(recipe, run_folder, disturb)
+    finished = (run_folder / "result.json").exists()
+    if (run_folder / "config.json").exists():  # the model must be complete
+        perron.load(run_folder).predict(["a fine film"])
+        assert (run_folder / "model.safetensors").read_bytes() in models
+    elif len((run_folder / "metrics.jsonl").read_text().splitlines()) > 1:
         raise AssertionError(f"{name}: two epochs, but no model")
-    child(recipe, place, lambda: [])
-    same = digest(place) == want
-    left = [path.name for path in place.glob(".*.part")]
-    print(f"{name}|{status}|{same and not finished and not left}", flush=True)
+    run_child(recipe, run_folder, lambda: [])
+    same = digest(run_folder) == expected
+    leftovers = [path.name for path in run_folder.glob(".*.part")]
+    print(f"{name}|{status}|{same and not finished and not leftovers}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Texts that one word each tells apart, and settings that learn them in no time."""
+"""A tiny sentiment dataset, and classifier settings that learn it quickly."""
 
 import random
 
-from perron_tests.training import BAD, GOOD, PLAIN
+from perron_tests.training import BAD, GOOD, NEUTRAL
 
 QUICK = {
     "encoder": "none",
@@ -17,11 +17,14 @@ QUICK = {
 
 
 def opinions(rows: int = 80, seed: int = 0) -> tuple[list[str], list[str]]:
-    """Return texts and their labels, "bad" and "good" by turns."""
+    """Return texts and their labels, alternately "bad" and "good".
+
+    A single word of each text determines its label.
+    """
     rng = random.Random(seed)
     texts = []
     for row in range(rows):
-        words = rng.choices(PLAIN, k=rng.randint(0, 9))
+        words = rng.choices(NEUTRAL, k=rng.randint(0, 9))
         words.insert(rng.randint(0, len(words)), rng.choice([BAD, GOOD][row % 2]))
         texts.append(" ".join(words))
     return texts, ["bad", "good"] * (rows // 2)

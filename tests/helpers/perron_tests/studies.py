@@ -1,13 +1,13 @@
-"""Records of runs that nobody ran."""
+"""Fabricated records of runs."""
 
 import numpy as np
 
-from perron.experiments.records import Record
+from perron.experiments.records import RunRecord
 
 
-def record(variant, point, seed, dev, right, graphs=(), tested="a"):
-    right = np.asarray(right, bool)
-    return Record(
+def record(variant, point, seed, dev, correct, graphs=(), test_digest="a"):
+    correct = np.asarray(correct, bool)
+    return RunRecord(
         command=f"perron train x --set {variant}",
         variant=variant,
         point=point,
@@ -15,13 +15,13 @@ def record(variant, point, seed, dev, right, graphs=(), tested="a"):
         commit="abc",
         data="0123",
         dev={"accuracy": dev},
-        test={"accuracy": float(right.mean())},
+        test={"accuracy": float(correct.mean())},
         epochs=3,
         best_epoch=1,
         parameters=1234,
         epoch_seconds=1.5,
         graphs=graphs,
-        test_digest=tested,
-        correct=np.packbits(right).tobytes().hex(),
-        test_size=len(right),
+        test_digest=test_digest,
+        correct=np.packbits(correct).tobytes().hex(),
+        test_size=len(correct),
     )

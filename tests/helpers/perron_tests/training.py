@@ -1,4 +1,4 @@
-"""A training run that takes a second: made-up texts, a small model."""
+"""Synthetic texts and a small model, for training runs that take a second."""
 
 import os
 import random
@@ -12,15 +12,15 @@ from perron.training.state import TrainingInterrupted
 
 GOOD = ["fine", "lovely", "bright", "warm"]
 BAD = ["dull", "gray", "cold", "sour"]
-PLAIN = ["the", "film", "was", "a", "day", "and", "then", "some"]
+NEUTRAL = ["the", "film", "was", "a", "day", "and", "then", "some"]
 
 
 def write_texts(path: Path, rows: int = 120, seed: int = 0) -> Path:
-    """Write a CSV file whose texts are told apart by one word each."""
+    """Write a CSV file in which one word of each text determines its label."""
     rng = random.Random(seed)
     lines = ["text,label"]
     for row in range(rows):
-        words = rng.choices(PLAIN, k=rng.randint(0, 9))
+        words = rng.choices(NEUTRAL, k=rng.randint(0, 9))
         words.insert(rng.randint(0, len(words)), rng.choice([BAD, GOOD][row % 2]))
         lines.append(f"{' '.join(words)},{['bad', 'good'][row % 2]}")
     path.write_text("\n".join(lines) + "\n")
@@ -28,7 +28,7 @@ def write_texts(path: Path, rows: int = 120, seed: int = 0) -> Path:
 
 
 def tiny_table(path: Path, aggregator: str = "centrality") -> dict[str, Any]:
-    """Return the settings of a run on that file: 4 epochs of 12 batches or more."""
+    """Return settings to train on a file, for 4 epochs of at least 12 batches."""
     return {
         "data": {"format": "csv", "train": str(path)},
         "model": {
@@ -50,7 +50,7 @@ def tiny_table(path: Path, aggregator: str = "centrality") -> dict[str, Any]:
 
 
 class StopAfter(Callback):
-    """Sends a signal at the end of an epoch, counted from 1."""
+    """Sends SIGTERM at the end of an epoch, counted from 1."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -61,7 +61,7 @@ class StopAfter(Callback):
 
 
 def stopped_run(recipe: Recipe, folder: Path, epoch: int) -> Path:
-    """Train in a folder until a signal comes, at the end of this epoch."""
+    """Train in a folder, stopped by a signal at the end of an epoch."""
     try:
         train(recipe, folder, callbacks=[StopAfter(epoch)])
     except TrainingInterrupted:
@@ -69,7 +69,7 @@ def stopped_run(recipe: Recipe, folder: Path, epoch: int) -> Path:
     raise AssertionError("the run was not stopped")
 
 
-# Options of `perron train` for a model of a second.
+# Options of `perron train` for a model that trains in a second.
 TINY = [
     "--vectors=none",
     "--set=model.embedding={embedding_dim=8}",
