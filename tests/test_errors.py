@@ -1,19 +1,24 @@
-"""Refusals that the shape checker of the test run would forestall."""
+"""Error messages that the shape checker of the test run would preempt."""
 
 import subprocess
 import sys
 
 from perron_tests.errors import assert_mentions
 
-# What each message must contain: the argument, what came, and what is possible.
+# Each message must contain the argument, the value passed, and the valid values.
 CASES = {
     "MeanPool(2)([[1.0, 2.0]])": ("states", "list"),
     "MeanPool(2)(torch.ones(1, 1, 2), [[True]])": ("mask", "list"),
     "MeanPool(2)(torch.ones(1, 2), lengths=[None])": ("lengths", "[None]"),
     "MeanPool(2)(torch.ones(1, 1, 2), torch.tensor([[2]]))": ("mask", 2, 0, 1),
-    "GraphCentralityPool(2)": ("axis", None, -1, -2, "attention"),
+    "GraphCentralityPool(2)": ("dim", None, -1, -2, "attention"),
     "GraphCentralityPool(2, -1)(torch.ones(1, 1, 2), [[1.0]])": ("graph", "list"),
-    "stationary(torch.rand(3, 3), norm='max')": ("norm", "'max'", '"sum"', '"l2"'),
+    "stationary_distribution(torch.rand(3, 3), norm='max')": (
+        "norm",
+        "'max'",
+        '"sum"',
+        '"l2"',
+    ),
     "power_iteration(torch.rand(3, 3), gradient='exact')": (
         "gradient",
         "'exact'",
@@ -49,7 +54,7 @@ CASES = {
 }
 
 
-def test_every_wrong_setting_is_refused_with_what_came_and_what_is_possible():
+def test_errors_name_the_argument_the_value_and_the_valid_values():
     code = "import torch\nfrom perron import *\n" + "".join(
         f"try:\n    {call}\n    print('accepted')\n"
         "except ValueError as error:\n    print(error)\n"

@@ -1,4 +1,4 @@
-"""Pool a variable number of word vectors into one by eigenvector centrality."""
+"""Pooling of token vectors by eigenvector centrality."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -57,14 +57,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs the extra ``train`` only when it is asked for."""
+    """Import the names that need the extra ``train`` on first access."""
     if name not in ("Pipeline", "load"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from perron import pipeline
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"perron.{name} needs {error.name}: pip install 'perron[train]'",
+            f"perron.{name} needs {error.name}. Run: pip install 'perron[train]'",
             name=error.name,
         ) from error
     return getattr(pipeline, name)

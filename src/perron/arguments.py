@@ -1,4 +1,4 @@
-"""Checks of arguments that solvers, aggregators, layers and models share."""
+"""Argument validation shared by solvers, aggregators, layers and models."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-Device = torch.device | str | int | None  # what torch takes as device=
+Device = torch.device | str | int | None  # types that torch accepts as device=
 
 
-def check_at_least(least: int, **values: int | float) -> None:
-    """Raise ValueError unless each value is at least ``least``."""
+def check_at_least(minimum: int, **values: int | float) -> None:
+    """Raise ValueError unless each value is at least ``minimum``."""
     for name, value in values.items():
-        if not value >= least:
-            raise ValueError(f"{name} must be at least {least}, got {value}.")
+        if not value >= minimum:
+            raise ValueError(f"{name} must be at least {minimum}, got {value}.")
 
 
 def check_fraction(**values: int | float) -> None:
@@ -25,21 +25,21 @@ def check_fraction(**values: int | float) -> None:
 
 def check_choice(options: Iterable[str], **values: object) -> None:
     """Raise ValueError unless each value is one of the options."""
-    known = tuple(options)
+    options = tuple(options)
     for name, value in values.items():
-        if value not in known:
-            shown = " or ".join(f'"{option}"' for option in known)
-            if len(known) > 2:
-                shown = "one of " + ", ".join(f'"{option}"' for option in known)
-            raise ValueError(f"{name} must be {shown}, got {value!r}.")
+        if value not in options:
+            expected = " or ".join(f'"{option}"' for option in options)
+            if len(options) > 2:
+                expected = "one of " + ", ".join(f'"{option}"' for option in options)
+            raise ValueError(f"{name} must be {expected}, got {value!r}.")
 
 
 def bool_mask(mask: Tensor, name: str = "mask") -> Tensor:
-    """Return a mask as bool: True, or the number 1, on tokens.
+    """Convert a mask to bool.
 
     Raises:
-        ValueError: An entry is a number other than 0 and 1. Traced graphs, which have
-            no values to look at, take every number but 0 for True.
+        ValueError: If an entry is a number other than 0 and 1. This is not checked in
+            traced graphs, where every number except 0 is converted to True.
     """
     if mask.dtype == torch.bool:
         return mask
@@ -48,16 +48,16 @@ def bool_mask(mask: Tensor, name: str = "mask") -> Tensor:
         if wrong.numel():
             raise ValueError(
                 f"{name} must be bool, or 1 on tokens and 0 on padding, got "
-                f"{wrong[0].item()} in a mask of {mask.dtype}. Attention masks of 0 "
-                "and -inf become one with mask == 0."
+                f"{wrong[0].item()} in a mask of {mask.dtype}. Convert an additive "
+                "attention mask of 0 and -inf with mask == 0."
             )
     return mask != 0
 
 
 def has_values(x: Tensor) -> bool:
-    """Return whether the entries of a tensor can be looked at.
+    """Return whether the entries of a tensor can be read.
 
-    They cannot in a traced graph, on the meta device, and while a CUDA graph is
+    They cannot in a traced graph, on the meta device, and while a CUDA graph is being
     captured.
     """
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
@@ -74,44 +74,41 @@ def check_lengths(
     """Return the number of tokens of each text, on the device of the states.
 
     Args:
-        states: (M, …), the tokens of all texts one after the other.
-        lengths: (B), the number of tokens of each text; or give offsets.
-        offsets: (B + 1), where each text begins and the last one ends.
+        states: (M, …), the concatenated tokens of all texts.
+        lengths: (B), number of tokens of each text. Alternatively, pass offsets.
+        offsets: (B + 1), start of each text, followed by M.
 
     Raises:
-        ValueError: They are not whole numbers, or do not add up to M.
+        ValueError: If lengths or offsets are not integers or do not add up to M.
     """
     if lengths is not None and offsets is not None:
-        raise ValueError("lengths must not be given together with offsets.")
+        raise ValueError("lengths and offsets must not be passed together.")
     name = "lengths" if offsets is None else "offsets"
     raw = lengths if offsets is None else offsets
     try:
-        given = torch.as_tensor(raw)
+        counts = torch.as_tensor(raw)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be whole numbers, got {raw}.") from error
-    if given.numel() == 0:
-        given = given.long()  # an empty list has no dtype of its own
-    whole = not (given.is_floating_point() or given.is_complex())
-    if given.ndim != 1 or not whole or given.dtype == torch.bool:
+        raise ValueError(f"{name} must be integers, got {raw}.") from error
+    if counts.numel() == 0:
+        counts = counts.long()  # torch converts an empty list to float32
+    is_integer = not (counts.is_floating_point() or counts.is_complex())
+    if counts.ndim != 1 or not is_integer or counts.dtype == torch.bool:
         raise ValueError(
-            f"{name} must be whole numbers on one axis, got {given.dtype} of shape "
-            f"{tuple(given.shape)}."
+            f"{name} must be a one-dimensional sequence of integers, got "
+            f"{counts.dtype} of shape {tuple(counts.shape)}."
         )
-    given = given.to(states.device, torch.int64)
+    counts = counts.to(states.device, torch.int64)
     if offsets is not None:
-        if len(given) == 0 or given[0] != 0:
-            raise ValueError(
-                "offsets must begin with 0, where the first text begins, got "
-                f"{given[:1].tolist()}."
-            )
-        given = given.diff()
-    if (given < 0).any():
-        text = int((given < 0).nonzero()[0])
+        if len(counts) == 0 or counts[0] != 0:
+            raise ValueError(f"offsets must start with 0, got {counts[:1].tolist()}.")
+        counts = counts.diff()
+    if (counts < 0).any():
+        text = int((counts < 0).nonzero()[0])
         expected = "be at least 0" if offsets is None else "not decrease"
-        raise ValueError(f"{name} must {expected}, got {given[text]} for text {text}.")
-    total = sum(given.tolist())  # of Python's integers, which do not wrap around
+        raise ValueError(f"{name} must {expected}, got {counts[text]} for text {text}.")
+    total = sum(counts.tolist())  # Python integers do not overflow
     if total != len(states):
         raise ValueError(
             f"{name} must add up to the {len(states)} rows of states, got {total}."
         )
-    return given
+    return counts

@@ -385,5 +385,5 @@ def test_a_missing_extra_is_named():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == (
-        "perron.load needs tokenizers: pip install 'perron[train]'"
+        "perron.load needs tokenizers. Run: pip install 'perron[train]'"
     ), run.stderr

@@ -1,4 +1,4 @@
-"""`CentralityPool` with source_init_gain, edge_dropout and values of what flows."""
+"""Options of `CentralityPool`: source_init_gain, edge_dropout and value."""
 
 import math
 
@@ -18,7 +18,7 @@ from perron.models.config import read_aggregator
 from perron.registry import settings_from
 
 D = 3
-KERNELS = {"packed": "numba", "flat": "numba", "padded": "torch"}
+KERNELS = {"packed": "numba", "ragged": "numba", "padded": "torch"}
 GRAPHS = ("mlp", "bilinear", "query")
 MASK = torch.tensor(
     [[1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]],
@@ -27,7 +27,7 @@ MASK = torch.tensor(
 
 
 def draws(make, seed=5):
-    """Return the parameters that this makes, and the random number that comes next."""
+    """Return the parameters of a new module, and the next random number."""
     torch.manual_seed(seed)
     parameters = {name: p.clone() for name, p in make().state_dict().items()}
     return parameters, torch.rand(1)
@@ -38,13 +38,13 @@ def reset(pool):
     return pool
 
 
-class TestSourceScale:
+class TestSourceInitGain:
     @pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "low_rank"])
-    @pytest.mark.parametrize("when", ["made", "reset"])
-    def test_it_scales_the_layer_of_the_source_and_no_other(self, connectivity, when):
-        def make(scale):
-            pool = CentralityPool(D, connectivity=connectivity, source_init_gain=scale)
-            return pool if when == "made" else reset(pool)
+    @pytest.mark.parametrize("when", ["created", "reset"])
+    def test_it_scales_only_the_source_layer(self, connectivity, when):
+        def make(gain):
+            pool = CentralityPool(D, connectivity=connectivity, source_init_gain=gain)
+            return pool if when == "created" else reset(pool)
 
         plain, after = draws(lambda: make(1.0))
         scaled, after_scaled = draws(lambda: make(2.5))
@@ -59,72 +59,75 @@ class TestSourceScale:
         again, _ = draws(lambda: reset(pool))
         assert all(torch.equal(once[name], again[name]) for name in once)
 
-    def test_without_it_the_same_seed_gives_the_weights_it_always_gave(self):
-        found, after = draws(lambda: CentralityPool(D, hidden_dim=4, num_heads=2))
+    def test_the_default_gives_the_same_weights_as_plain_layers(self):
+        parameters, after = draws(lambda: CentralityPool(D, hidden_dim=4, num_heads=2))
         torch.manual_seed(5)
-        for _ in range(2):  # the layers draw when made, and the network once more
+        for _ in range(2):  # by the constructors of the layers, then by the reset
             target = torch.nn.Linear(D, 8)
             source = torch.nn.Linear(D, 8, bias=False)
         score = torch.empty(2, 4).uniform_(-0.5, 0.5)
-        assert torch.equal(found["connectivity.target.weight"], target.weight)
-        assert torch.equal(found["connectivity.target.bias"], target.bias)
-        assert torch.equal(found["connectivity.source.weight"], source.weight)
-        assert torch.equal(found["connectivity.score"], score)
+        assert torch.equal(parameters["connectivity.target.weight"], target.weight)
+        assert torch.equal(parameters["connectivity.target.bias"], target.bias)
+        assert torch.equal(parameters["connectivity.source.weight"], source.weight)
+        assert torch.equal(parameters["connectivity.score"], score)
         assert torch.equal(after, torch.rand(1))
 
     @pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "low_rank"])
-    def test_columns_differ_more_at_the_start(self, connectivity):
+    def test_a_larger_gain_makes_the_initial_columns_differ_more(self, connectivity):
         states = torch.randn(8, 10, D)
 
-        def spread(scale):
+        def column_std(gain):
             torch.manual_seed(0)
-            pool = CentralityPool(D, connectivity=connectivity, source_init_gain=scale)
+            pool = CentralityPool(D, connectivity=connectivity, source_init_gain=gain)
             return pool(states, need_edges=True).edges.std(-1).mean()
 
-        assert spread(1e-6) < 1e-6
-        assert spread(2.0) > 1.2 * spread(1.0) > 1e-4  # more, and tanh saturates
+        assert column_std(1e-6) < 1e-6
+        assert (
+            column_std(2.0) > 1.2 * column_std(1.0) > 1e-4
+        )  # not twice: tanh saturates
 
 
 class TestEdgeDropout:
     @pytest.mark.parametrize("connectivity", GRAPHS)
-    def test_an_edge_keeps_all_or_a_hundredth_and_columns_sum_to_one(
-        self, connectivity
-    ):
+    def test_dropped_edges_are_scaled_and_columns_sum_to_one(self, connectivity):
         pool = CentralityPool(
             D, num_heads=2, connectivity=connectivity, edge_dropout=0.3
         ).double()
         states = torch.randn(20, 12, D, dtype=torch.float64)
-        whole = pool.eval()(states, need_edges=True).head_edges
-        some = pool.train()(states, need_edges=True).head_edges
-        kept = some / whole
-        kept = kept / kept.amax(-2, keepdim=True)  # relative to the edges that stay
-        weak = kept < 0.5
-        torch.testing.assert_close(kept[~weak], torch.ones_like(kept[~weak]))
-        torch.testing.assert_close(kept[weak], torch.full_like(kept[weak], 0.01))
-        torch.testing.assert_close(some.sum(-2), torch.ones_like(some.sum(-2)))
+        full = pool.eval()(states, need_edges=True).head_edges
+        edges = pool.train()(states, need_edges=True).head_edges
+        ratio = edges / full
+        ratio = ratio / ratio.amax(-2, keepdim=True)  # relative to edges not dropped
+        dropped = ratio < 0.5
+        torch.testing.assert_close(ratio[~dropped], torch.ones_like(ratio[~dropped]))
+        torch.testing.assert_close(
+            ratio[dropped], torch.full_like(ratio[dropped], 0.01)
+        )
+        torch.testing.assert_close(edges.sum(-2), torch.ones_like(edges.sum(-2)))
         # 5760 edges: five standard deviations are 0.03.
-        assert weak.double().mean().item() == pytest.approx(0.3, abs=0.03)
-        assert not torch.equal(weak[:, 0], weak[:, 1])  # each head for itself
+        assert dropped.double().mean().item() == pytest.approx(0.3, abs=0.03)
+        assert not torch.equal(dropped[:, 0], dropped[:, 1])  # heads are independent
 
-    def test_the_weights_are_those_of_the_weakened_graph(self):
+    def test_the_weights_are_those_of_the_graph_after_dropout(self):
         pool = CentralityPool(D, num_heads=2, edge_dropout=0.5).double().train()
         states = torch.randn(4, 6, D, dtype=torch.float64)
         pooled = pool(states, MASK, need_edges=True)
         for text, words in enumerate(MASK[:3]):
             for head in range(2):
                 edges = pooled.head_edges[text, head][words][:, words].detach().numpy()
-                found = pooled.head_weights[text, head][words].detach().numpy()
-                np.testing.assert_allclose(found, stationary_by_eig(edges), atol=1e-12)
+                weights = pooled.head_weights[text, head][words].detach().numpy()
+                want = stationary_by_eig(edges)
+                np.testing.assert_allclose(weights, want, atol=1e-12)
                 vector = pooled.vector[text, head * D :][:D].detach().numpy()
-                want = found @ states[text][words].numpy()
+                want = weights @ states[text][words].numpy()
                 np.testing.assert_allclose(vector, want, atol=1e-12)
 
-    @pytest.mark.parametrize("way", ["packed", "padded"])
-    def test_padding_stays_padding(self, way):
+    @pytest.mark.parametrize("layout", ["packed", "padded"])
+    def test_padding_has_no_edges_weights_or_gradients(self, layout):
         pool = CentralityPool(D, edge_dropout=0.5, value="incoming").train()
         states = torch.randn(4, 6, D)
         states = states.masked_fill(~MASK.unsqueeze(-1), torch.nan).requires_grad_()
-        with use(KERNELS[way]):
+        with use(KERNELS[layout]):
             pooled = pool(states, MASK, need_edges=True)
         pooled.vector.square().sum().backward()
         pairs = MASK.unsqueeze(-1) & MASK.unsqueeze(-2)
@@ -133,33 +136,33 @@ class TestEdgeDropout:
         assert (pooled.weights[~MASK] == 0).all()
         assert (pooled.vector[3] == 0).all()
         assert (states.grad[~MASK] == 0).all()
-        for slopes in (states.grad, *(p.grad for p in pool.parameters())):
-            assert slopes.isfinite().all()
+        for grad in (states.grad, *(p.grad for p in pool.parameters())):
+            assert grad.isfinite().all()
 
     @pytest.mark.parametrize("value", ["states", "incoming"])
-    def test_gradients_flow_through_what_is_left(self, value):
+    def test_gradients_with_edge_dropout(self, value):
         pool = CentralityPool(D, 4, num_heads=2, edge_dropout=0.4, value=value)
         pool = pool.double().train()
         states = torch.randn(4, 6, D, dtype=torch.float64, requires_grad=True)
 
         def pooled(states, *_):
-            torch.manual_seed(1)  # the same edges every time
+            torch.manual_seed(1)  # drop the same edges every time
             return pool(states, MASK).vector
 
         assert gradcheck(pooled, (states, *pool.parameters()), fast_mode=True)
 
-    @pytest.mark.parametrize(("share", "train"), [(0.0, True), (0.9, False)])
-    def test_nothing_changes_and_nothing_is_drawn(self, share, train):
-        pool = CentralityPool(D, edge_dropout=share).train(train)
+    @pytest.mark.parametrize(("p", "train"), [(0.0, True), (0.9, False)])
+    def test_inactive_dropout_does_not_use_random_numbers(self, p, train):
+        pool = CentralityPool(D, edge_dropout=p).train(train)
         plain = CentralityPool(D)
         plain.load_state_dict(pool.state_dict())
         states = torch.randn(4, 6, D)
         before = torch.get_rng_state()
-        found = pool(states, MASK).vector
+        vector = pool(states, MASK).vector
         assert torch.equal(before, torch.get_rng_state())
-        assert torch.equal(found, plain(states, MASK).vector)
+        assert torch.equal(vector, plain(states, MASK).vector)
 
-    def test_flat_and_padded_texts_lose_the_same_edges(self):
+    def test_ragged_and_padded_texts_drop_the_same_edges(self):
         pool = CentralityPool(D, edge_dropout=0.5).train()
         lengths = torch.tensor([6, 0, 1, 4])
         mask = torch.arange(6) < lengths.unsqueeze(1)
@@ -167,12 +170,12 @@ class TestEdgeDropout:
         torch.manual_seed(2)
         padded = pool(states, mask).vector
         torch.manual_seed(2)
-        flat = pool(states[mask], lengths=lengths).vector
-        torch.testing.assert_close(flat, padded)
+        ragged = pool(states[mask], lengths=lengths).vector
+        torch.testing.assert_close(ragged, padded)
 
 
-def flow_by_hand(pool, states, edges, norm):
-    """Return the vector of one text and one head, word after word."""
+def incoming_by_hand(pool, states, edges, norm):
+    """Return the vector of one text and one head, computed word by word."""
     own, bias, source = (
         p.detach().numpy()
         for p in (pool.flow.own.weight, pool.flow.own.bias, pool.flow.source.weight)
@@ -188,46 +191,46 @@ def flow_by_hand(pool, states, edges, norm):
     return vector
 
 
-class TestFlow:
-    @pytest.mark.parametrize("way", ["packed", "padded", "flat"])
+class TestIncomingValue:
+    @pytest.mark.parametrize("layout", ["packed", "padded", "ragged"])
     @pytest.mark.parametrize("norm", ["sum", "l2"])
     @pytest.mark.parametrize("connectivity", GRAPHS)
-    def test_it_is_the_formula(self, connectivity, norm, way):
+    def test_the_vector_agrees_with_the_formula(self, connectivity, norm, layout):
         pool = CentralityPool(
             D, num_heads=2, connectivity=connectivity, norm=norm, value="incoming"
         ).double()
         states = 3 * torch.randn(4, 6, D, dtype=torch.float64)
-        with use(KERNELS[way]):
+        with use(KERNELS[layout]):
             pooled = pool(states, MASK, need_edges=True)
         vectors = pooled.vector
-        if way == "flat":
+        if layout == "ragged":
             vectors = pool(states[MASK], lengths=MASK.sum(1)).vector
         assert vectors.shape == (4, pool.out_dim) == (4, 2 * D)
         assert (vectors[3] == 0).all()
         for text, words in enumerate(MASK[:3]):
             for head in range(2):
                 edges = pooled.head_edges[text, head][words][:, words].detach().numpy()
-                want = flow_by_hand(pool, states[text][words].numpy(), edges, norm)
-                found = vectors[text, head * D :][:D].detach().numpy()
-                np.testing.assert_allclose(found, want, atol=1e-12)
+                want = incoming_by_hand(pool, states[text][words].numpy(), edges, norm)
+                vector = vectors[text, head * D :][:D].detach().numpy()
+                np.testing.assert_allclose(vector, want, atol=1e-12)
 
-    def test_weights_and_edges_are_those_without_it(self):
+    def test_weights_and_edges_do_not_depend_on_value(self):
         pool = CentralityPool(D, num_heads=2, value="incoming")
         plain = CentralityPool(D, num_heads=2)
         plain.connectivity.load_state_dict(pool.connectivity.state_dict())
         states = torch.randn(4, 6, D)
-        found, want = (p(states, MASK, need_edges=True) for p in (pool, plain))
-        assert torch.equal(found.head_weights, want.head_weights)
-        assert torch.equal(found.weights, want.weights)
-        assert torch.equal(found.head_edges, want.head_edges)
+        got, want = (p(states, MASK, need_edges=True) for p in (pool, plain))
+        assert torch.equal(got.head_weights, want.head_weights)
+        assert torch.equal(got.weights, want.weights)
+        assert torch.equal(got.head_edges, want.head_edges)
 
-    def test_one_word_comes_from_itself(self):
+    def test_a_single_word_is_its_own_source(self):
         pool = CentralityPool(D, value="incoming")
         word = torch.randn(5, 1, D)
         want = (pool.flow.own(word) + pool.flow.source(word)).tanh()
         torch.testing.assert_close(pool(word).vector, want[:, 0])
 
-    def test_in_self_attention_every_word_comes_from_the_pooled_vector(self):
+    def test_in_self_attention_the_source_of_every_word_is_the_mean(self):
         pool = CentralityPool(D, connectivity="query", value="incoming")
         states = torch.randn(4, 6, D)
         weights = pool(states).weights.unsqueeze(-1)
@@ -236,8 +239,8 @@ class TestFlow:
         torch.testing.assert_close(pool(states).vector, (weights * values).sum(1))
 
     @pytest.mark.parametrize("solver", ["direct", PowerIteration(max_iter=1)])
-    def test_what_all_words_share_their_sources_share(self, solver):
-        """Also where the weights are not yet those that the edges leave alone."""
+    def test_sources_are_a_mean_even_before_convergence(self, solver):
+        """A coordinate that is the same in all words is the same in their sources."""
         pool = CentralityPool(D, solver=solver, value="incoming")
         with torch.no_grad():
             pool.flow.own.weight.zero_()
@@ -245,12 +248,12 @@ class TestFlow:
             pool.flow.source.weight.copy_(torch.eye(D))
         states = 5 * torch.randn(4, 6, D)
         states[:, :, 0] = 0.7
-        found = pool(states).vector[:, 0]
-        torch.testing.assert_close(found, torch.full((4,), math.tanh(0.7)))
+        got = pool(states).vector[:, 0]
+        torch.testing.assert_close(got, torch.full((4,), math.tanh(0.7)))
 
     @pytest.mark.parametrize("connectivity", ["mlp", "bilinear"])
     @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
-    def test_words_of_next_to_no_weight_do_no_harm(self, connectivity, scale):
+    def test_words_with_almost_no_weight_are_stable(self, connectivity, scale):
         pool = CentralityPool(D, connectivity=connectivity, value="incoming")
         states = torch.randn(8, 12, D)
         with torch.no_grad():
@@ -260,22 +263,22 @@ class TestFlow:
         pooled = pool(states)
         pooled.vector.sum().backward()
         assert pooled.vector.abs().max() <= 1 + 1e-6  # a mean of tanh
-        for slopes in (states.grad, *(p.grad for p in pool.parameters())):
-            assert slopes.isfinite().all()
+        for grad in (states.grad, *(p.grad for p in pool.parameters())):
+            assert grad.isfinite().all()
 
-    def test_a_reset_draws_its_layers_anew(self):
+    def test_reset_parameters_reinitializes_its_layers(self):
         pool = CentralityPool(D, value="incoming")
         before = [p.clone() for p in pool.flow.parameters()]
         pool.reset_parameters()
         assert not any(map(torch.equal, before, pool.flow.parameters()))
 
-    def test_the_graph_has_the_weights_that_it_has_without_it(self):
+    def test_initial_weights_of_the_graph_do_not_depend_on_value(self):
         plain, _ = draws(lambda: CentralityPool(D))
-        found, _ = draws(lambda: CentralityPool(D, value="incoming"))
-        assert all(torch.equal(found[name], plain[name]) for name in plain)
+        incoming, _ = draws(lambda: CentralityPool(D, value="incoming"))
+        assert all(torch.equal(incoming[name], plain[name]) for name in plain)
 
 
-WRONG = [
+INVALID = [
     ({"source_init_gain": 0.0}, ["source_init_gain", 0.0]),
     ({"source_init_gain": -1.0}, ["source_init_gain", -1.0]),
     ({"source_init_gain": math.inf}, ["source_init_gain", "inf"]),
@@ -310,12 +313,12 @@ WRONG = [
 
 
 class TestSettings:
-    @pytest.mark.parametrize(("given", "parts"), WRONG)
-    def test_wrong_options_are_refused_by_pool_and_settings(self, given, parts):
+    @pytest.mark.parametrize(("options", "parts"), INVALID)
+    def test_invalid_options_raise_in_pool_and_settings(self, options, parts):
         with pytest.raises(ValueError, match=mentions(*parts)):
-            CentralityPool(D, **given)
+            CentralityPool(D, **options)
         with pytest.raises(SettingsError, match=mentions("aggregator", *parts)):
-            read_aggregator({"name": "centrality", **given})
+            read_aggregator({"name": "centrality", **options})
 
     @pytest.mark.parametrize(
         ("option", "parts"),
@@ -325,11 +328,11 @@ class TestSettings:
             ({"max_relative_distance": 0.5}, ["max_relative_distance", "integer"]),
         ],
     )
-    def test_a_setting_of_the_wrong_type_is_named(self, option, parts):
+    def test_the_error_names_a_setting_of_the_wrong_type(self, option, parts):
         with pytest.raises(SettingsError, match=mentions(*parts)):
             read_aggregator({"name": "centrality", **option})
 
-    def test_settings_from_before_mean_what_they_meant(self):
+    def test_settings_without_the_newer_options_are_unchanged(self):
         config = small_config("text", "centrality")
         content = config.model_dump()
         for key in (
@@ -349,7 +352,7 @@ class TestSettings:
         ]
 
     @pytest.mark.parametrize("kind", ["text", "document", "pair"])
-    def test_a_model_with_all_three_can_be_saved(self, kind, tmp_path, monkeypatch):
+    def test_a_model_with_all_options_can_be_saved(self, kind, tmp_path, monkeypatch):
         settings = settings_from(CentralityPool)(
             hidden_dim=4,
             num_heads=2,
@@ -369,7 +372,7 @@ class TestSettings:
         assert torch.equal(again(**flat).logits, model(**flat).logits)
         torch.testing.assert_close(model(**full).logits, model(**flat).logits)
 
-    def test_its_name_tells_only_what_is_unusual(self):
+    def test_repr_shows_only_options_that_differ_from_the_default(self):
         assert CentralityPool(D).extra_repr().endswith("activation='tanh'")
         pool = CentralityPool(
             D, source_init_gain=2.0, edge_dropout=0.1, value="incoming"

@@ -1,4 +1,4 @@
-"""Pooling by a given graph: by hand, against repeated squaring, and refusals."""
+"""Pooling by a given graph: examples by hand, repeated squaring, and errors."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ D = 3
 
 
 def centrality(graph):
-    """Perron vector of one (N, N) matrix with columns of sum one."""
+    """Return the Perron vector of an (N, N) matrix whose columns sum to one."""
     power = graph
     for _ in range(60):
         power = power @ power
@@ -27,14 +27,14 @@ def example(n=6, texts=4):
 
 
 def test_two_words_by_hand():
-    # 0 keeps 0.8 of its importance and gives 0.2; 1 keeps 0.4 and gives 0.6
+    # 0 keeps 0.8 of its importance and gives away 0.2; 1 keeps 0.4 and gives away 0.6.
     graph = torch.tensor([[[0.8, 0.6], [0.2, 0.4]]])
     weights = GraphCentralityPool(1, dim=-2)(torch.ones(1, 2, 1), graph).weights
     torch.testing.assert_close(weights, torch.tensor([[0.75, 0.25]]))
 
 
 @pytest.mark.parametrize("dim", [-2, -1])
-def test_edges_that_leave_a_word_are_scaled_to_sum_to_one(dim):
+def test_outgoing_edges_are_normalized_to_sum_to_one(dim):
     states, graph = example()
     pooled = GraphCentralityPool(D, dim=dim)(states, graph, need_edges=True)
     scaled = graph / graph.sum(dim, keepdim=True)
@@ -45,8 +45,8 @@ def test_edges_that_leave_a_word_are_scaled_to_sum_to_one(dim):
     torch.testing.assert_close(pooled.vector, (want.unsqueeze(1) @ states).squeeze(1))
 
 
-def test_an_attention_map_is_taken_by_its_rows():
-    """Everyone looks at word 2: it has all the weight, with dim=-1."""
+def test_dim_of_an_attention_map_is_its_rows():
+    """Every word attends to word 2, which has all the weight with dim=-1."""
     attention = torch.full((1, 3, 3), 1e-6)
     attention[..., 2] = 1
     weights = GraphCentralityPool(1, dim=-1)(torch.ones(1, 3, 1), attention).weights
@@ -54,7 +54,7 @@ def test_an_attention_map_is_taken_by_its_rows():
     assert weights.max() > 0.99
 
 
-def test_words_that_are_not_there_are_never_read():
+def test_edges_of_padding_are_never_read():
     states, graph = example()
     mask = torch.tensor([[1, 1, 0, 1, 0, 0]] * 4, dtype=torch.bool)
     poisoned = graph.masked_fill(
@@ -68,32 +68,32 @@ def test_words_that_are_not_there_are_never_read():
     assert poisoned.grad.isfinite().all()
 
 
-def test_a_word_without_outgoing_edges_points_at_all_alike():
+def test_a_word_without_outgoing_edges_points_to_all_words_equally():
     states, graph = example(3, 1)
-    dangling, even = graph.clone(), graph.clone()
+    dangling, uniform = graph.clone(), graph.clone()
     dangling[..., 1] = 0
-    even[..., 1] = 1
+    uniform[..., 1] = 1
     pool = GraphCentralityPool(D, dim=-2)
-    torch.testing.assert_close(pool(states, dangling), pool(states, even))
+    torch.testing.assert_close(pool(states, dangling), pool(states, uniform))
 
 
 NEGATIVE_ROW = torch.zeros(3).index_fill(0, torch.tensor(2), -1)
-FLAWS = {
+INVALID = {
     "all negative": lambda graph: -graph,
     "negative column": lambda graph: graph.index_copy(
         2, torch.tensor([1]), NEGATIVE_ROW.double().view(1, 3, 1)
     ),
     "negative diagonal": lambda graph: graph - 2 * torch.eye(3),
     "infinite diagonal": lambda graph: graph + torch.diag(torch.tensor([0, 1, 0]) / 0),
-    "undefined": lambda graph: graph * torch.nan,
+    "nan": lambda graph: graph * torch.nan,
 }
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", FLAWS)
-def test_a_flawed_graph_gives_nan_in_its_own_text(name):
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_graph_gives_nan_only_in_its_own_text(name):
     states, graph = example(3, 2)
-    graph[:1] = FLAWS[name](graph[:1])
+    graph[:1] = INVALID[name](graph[:1])
     pool = GraphCentralityPool(D, dim=-2)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     weights = pool(states, graph, mask).weights
@@ -104,7 +104,7 @@ def test_a_flawed_graph_gives_nan_in_its_own_text(name):
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e38])
-def test_edges_of_any_size_mean_the_same(scale):
+def test_the_scale_of_the_edges_does_not_matter(scale):
     states, graph = (t.float() for t in example())
     pool = GraphCentralityPool(D, dim=-2)
     want = pool(states, graph).weights
@@ -122,10 +122,10 @@ def test_gradcheck(dim, norm):
     assert gradcheck(lambda s, g: pool(s, g, mask).vector, inputs)
 
 
-def test_wrong_arguments_are_refused_with_what_came():
+def test_invalid_arguments_raise_an_error():
     states, graph = example()
     pool = GraphCentralityPool(D, dim=-2)
-    with pytest.raises(ValueError, match=mentions("graph", (4, 6, 6), "num_heads")):
+    with pytest.raises(ValueError, match=mentions("graph", (4, 6, 6), "heads")):
         pool(states, graph.unsqueeze(1))
     with pytest.raises(ValueError, match=mentions("graph", "floating point", "int64")):
         pool(states, graph.long())
@@ -137,13 +137,13 @@ def test_wrong_arguments_are_refused_with_what_came():
         GraphCentralityPool(0, dim=-1)
 
 
-def test_the_axis_must_be_chosen():
+def test_dim_is_required():
     with pytest.raises(ValueError, match=mentions("dim", None, "dim=-1", "attention")):
         GraphCentralityPool(D)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_an_attention_map_along_the_wrong_axis_is_refused(dtype):
+def test_an_attention_map_with_the_wrong_dim_raises_an_error(dtype):
     states, graph = example()
     mask = torch.tensor([[1, 1, 0, 1, 0, 0]] * 4, dtype=torch.bool)
     attention = graph.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1).to(dtype)
@@ -157,10 +157,10 @@ def test_an_attention_map_along_the_wrong_axis_is_refused(dtype):
 
 
 @pytest.mark.parametrize("dim", [-2, -1])
-def test_a_graph_that_fits_both_axes_is_taken_as_it_is(dim):
+def test_a_graph_that_fits_both_axes_is_accepted(dim):
     states, graph = example(2)
     pool = GraphCentralityPool(D, dim)
     symmetric = torch.tensor([[0.3, 0.7], [0.7, 0.3]]).double().expand(4, -1, -1)
-    for unclear in (graph, symmetric, 0 * graph, graph[:0], graph[:, :0, :0]):
-        texts, n, _ = unclear.shape
-        assert pool(states[:texts, :n], unclear).vector.shape == (texts, D)
+    for ambiguous in (graph, symmetric, 0 * graph, graph[:0], graph[:, :0, :0]):
+        texts, n, _ = ambiguous.shape
+        assert pool(states[:texts, :n], ambiguous).vector.shape == (texts, D)

@@ -9,7 +9,11 @@ from torch.autograd import gradcheck
 
 from perron.kernels import Backend, Kernels, pair_scores_torch, use
 from perron.kernels.pair_scores_cpu import make_tiles, max_tile_work
-from perron.pooling.pair_scores import adjoint_op, pair_scores, pair_scores_op
+from perron.pooling.pair_scores import (
+    pair_scores,
+    pair_scores_backward_op,
+    pair_scores_op,
+)
 
 
 def in_blocks() -> dict[str, Kernels]:
@@ -168,7 +172,7 @@ def test_the_operators_satisfy_torchs_own_checks(turned):
     torch.library.opcheck(pair_scores_op, (x, w, mask, "tanh"))
     plain = [t.detach() for t in (x, w)]
     torch.library.opcheck(
-        adjoint_op, (torch.rand(3, 2, 4, 4).double(), *plain, mask, "relu")
+        pair_scores_backward_op, (torch.rand(3, 2, 4, 4).double(), *plain, mask, "relu")
     )
 
 

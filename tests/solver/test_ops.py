@@ -5,7 +5,7 @@ from perron_tests.plain import run_plain
 
 from perron import stationary_distribution
 from perron.kernels import Backend, Kernels, select, use
-from perron.solver.direct import adjoint_op, stationary_op
+from perron.solver.direct import stationary_backward_op, stationary_op
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -15,7 +15,7 @@ def test_the_operators_satisfy_torchs_own_checks(dtype):
         torch.library.opcheck(stationary_op, (edges, mask, keep_factors))
     torch.library.opcheck(stationary_op, (edges.requires_grad_(), mask, True))
     _, factors = stationary_op(edges.detach(), mask, True)
-    torch.library.opcheck(adjoint_op, (torch.rand(9, 4, dtype=dtype), factors, mask))
+    torch.library.opcheck(stationary_backward_op, (torch.rand(9, 4, dtype=dtype), factors, mask))
 
 
 def test_compiles_whole_and_exports_for_every_shape():

@@ -101,9 +101,9 @@ def test_finished_texts_are_no_longer_multiplied(monkeypatch):
     from perron.solver import power
 
     rows = []
-    right = power._times
+    right = power._matvec
     monkeypatch.setattr(
-        power, "_times", lambda A, v: (rows.append(len(A)), right(A, v))[1]
+        power, "_matvec", lambda A, v: (rows.append(len(A)), right(A, v))[1]
     )
     flat, lopsided = softmax_edges(8, 8, std=0.1), softmax_edges(8, 8, std=4)
     power_iteration(torch.stack([lopsided, *[flat] * 9]))

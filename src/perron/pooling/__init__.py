@@ -1,4 +1,4 @@
-"""Aggregators: states and a mask in, one vector a text out."""
+"""Aggregators, which pool the token states of each text into one vector."""
 
 from perron.pooling.base import (
     AGGREGATORS,

@@ -1,4 +1,4 @@
-"""The contract of every aggregator: states and a mask in, one vector per text out."""
+"""Base class of aggregators, which pool token states into one vector per text."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,57 +15,57 @@ from perron.pooling.tokens import (
     PaddedTokens,
     RaggedTokens,
     TokenBatch,
-    is_packable,
     pack,
+    should_pack,
 )
 from perron.registry import Registry
 from perron.solver import SolverInfo
 
 
-def mask_of(lengths: Int[Tensor, " b"]) -> Bool[Tensor, "b n"]:
-    """Return a mask with as many words of each text at its beginning."""
-    longest = int(lengths.max()) if len(lengths) else 0
-    return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
+def mask_from_lengths(lengths: Int[Tensor, " b"]) -> Bool[Tensor, "b n"]:
+    """Return a mask that is True on the first ``lengths[b]`` positions of text b."""
+    max_length = int(lengths.max()) if len(lengths) else 0
+    return torch.arange(max_length, device=lengths.device) < lengths.unsqueeze(1)
 
 
 class PoolingOutput(NamedTuple):
-    """What pooling found. ``None`` means that this aggregator has no such thing.
+    """Result of pooling. A field is ``None`` if the aggregator does not provide it.
 
-    For flat states the weights are flat too, (M) and (H, M); edges stay (B, N, N), with
-    N the words of the longest text, and zero beyond a text's own.
+    For ragged states, the weights are ragged too, (M) and (H, M). Edges are always
+    (B, N, N), where N is the length of the longest text, with zeros as padding.
     """
 
     vector: Float[Tensor, "b out"]
     weights: Float[Tensor, "b n"] | None = None  # mean of head_weights
-    edges: Float[Tensor, "b n n"] | None = None  # from j to i; mean of head_edges
-    solver_info: SolverInfo | None = None  # a value for each text and head: (B, H)
+    edges: Float[Tensor, "b n n"] | None = None  # j -> i; mean of head_edges
+    solver_info: SolverInfo | None = None  # (B, H), per text and head
     head_weights: Float[Tensor, "b h n"] | None = None
     head_edges: Float[Tensor, "b h n n"] | None = None
 
 
 AGGREGATORS: Registry[type["Aggregator"]] = Registry("aggregator")
-"""The aggregators by their names in recipes."""
+"""Aggregators by recipe name."""
 
 
 class Aggregator(nn.Module, ABC):
-    """Pools the states of a text's tokens into one vector.
+    """Base class for all aggregators, which pool the states of each text's tokens.
 
-    `forward` keeps the promises that all aggregators share. The inputs are left alone.
-    What lies under the padding is never read. A text with no tokens gets a zero vector,
-    zero weights and zero gradient. Half precision is pooled in float32.
+    `forward` guarantees for all aggregators that the inputs are not modified, that
+    padding is never read, that a text with no tokens gets a zero vector, zero weights
+    and zero gradients, and that half-precision states are pooled in float32.
 
-    A subclass writes `aggregate`, and sets ``out_dim`` if it is not ``embed_dim``. With a
-    ``recipe_name`` of its own it can be named in recipes as soon as its module is
-    imported, and its settings are the arguments of its constructor. Each of them needs
-    an annotation, and a default if it may be left out.
+    A subclass implements `aggregate`, and sets ``out_dim`` if it differs from
+    ``embed_dim``. If it defines a ``recipe_name``, recipes can refer to it as soon as
+    its module is imported. Its settings are then the arguments of its constructor, each
+    of which needs a type annotation, and a default if it is optional.
 
     Attributes:
-        recipe_name: Name in recipes; None for a class that recipes cannot name.
+        recipe_name: Name in recipes. None if recipes cannot refer to the class.
         has_weights: Whether `aggregate` returns the weights of the tokens.
         has_graph: Whether `aggregate` returns edges if ``need_edges`` is True.
-        heads_option: The option that is the number of weightings, if there is one.
-        embed_dim: Width of the states; None for any width.
-        out_dim: Width of a text's vector; not set if ``embed_dim`` is None.
+        heads_option: Name of the option that sets the number of heads, if any.
+        embed_dim: Dimension of the states. None for any dimension.
+        out_dim: Dimension of the pooled vector. Not set if ``embed_dim`` is None.
     """
 
     recipe_name: ClassVar[str | None] = None
@@ -87,12 +87,12 @@ class Aggregator(nn.Module, ABC):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up an aggregator without parameters.
+        """Initialize an aggregator without parameters.
 
         Args:
-            embed_dim: Width of the states. Defaults to any width.
-            device: Device of the parameters, if there are any.
-            dtype: Data type of the parameters, if there are any.
+            embed_dim: Dimension of the states. Defaults to any dimension.
+            device: Device of the parameters, if any.
+            dtype: Data type of the parameters, if any.
         """
         super().__init__()
         self.embed_dim = embed_dim
@@ -112,38 +112,39 @@ class Aggregator(nn.Module, ABC):
         """Pool each text.
 
         Args:
-            states: (B, N, D) with D = ``embed_dim``; or flat, (M, D), the tokens of all texts
-                one after the other, with ``lengths`` or ``offsets``.
-            mask: True (or 1) on tokens, False (or 0) on padding; (B, N), any pattern.
-                Defaults to no padding.
-            lengths: (B), the number of tokens of each text, for flat states. These work
-                in eager mode; `torch.compile(fullgraph=True)` needs padded states.
-            offsets: (B + 1), where each text begins and the last one ends, instead of
-                lengths: 0 … M. Other libraries call them ``ptr`` or ``cu_seqlens``.
-            need_edges: Return the word graph too, if this aggregator has one.
+            states: Padded states (B, N, D) with D = ``embed_dim``, or ragged states
+                (M, D), the concatenated tokens of all texts, with ``lengths`` or
+                ``offsets``.
+            mask: (B, N), True (or 1) on tokens and False (or 0) on padding, in any
+                pattern. Defaults to no padding.
+            lengths: (B), number of tokens of each text, for ragged states. Supported in
+                eager mode; `torch.compile(fullgraph=True)` needs padded states.
+            offsets: (B + 1), start of each text, followed by M. An alternative to
+                lengths that other libraries call ``ptr`` or ``cu_seqlens``.
+            need_edges: Whether to return the word graph, if the aggregator has one.
         """
-        batch = check_batch(self.embed_dim, states, mask, lengths, offsets)
-        pooled = run(lambda tokens: self.aggregate(tokens, need_edges), batch)
-        if (pooled.weights is None) == self.has_weights:
-            given = "no weights" if self.has_weights else "weights"
+        inputs = check_inputs(self.embed_dim, states, mask, lengths, offsets)
+        output = pool_inputs(lambda tokens: self.aggregate(tokens, need_edges), inputs)
+        if (output.weights is None) == self.has_weights:
+            returned = "no weights" if self.has_weights else "weights"
             raise TypeError(
-                f"{type(self).__name__}.has_weights must be {not self.has_weights}, as "
-                f"aggregate returns {given}"
+                f"{type(self).__name__}.has_weights must be {not self.has_weights}, "
+                f"because aggregate returns {returned}."
             )
-        return pooled
+        return output
 
     @abstractmethod
     def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
-        """Pool words whose states are float32 or float64.
+        """Pool tokens whose states are float32 or float64.
 
         Args:
-            tokens: The states, and sums over each text.
-            need_edges: Whether the caller wants ``head_edges``.
+            tokens: States of the tokens, with reductions over each text.
+            need_edges: Whether to return ``head_edges``.
 
         Returns:
-            ``vector``; of the weights only ``head_weights``, (…, H) as in `TokenBatch`; of
-            the edges only ``head_edges``, (B, H, N, N). `weighted_sum` makes it from
-            weights.
+            Output with ``vector``, ``head_weights`` (…, H) as in `TokenBatch`, and
+            ``head_edges`` (B, H, N, N). The means over heads are added by `forward`.
+            Use `weighted_sum` to build it from weights.
         """
 
     def reset_parameters(self) -> None:
@@ -155,15 +156,15 @@ class Aggregator(nn.Module, ABC):
 
 
 def reset_children(module: nn.Module) -> None:
-    """Call ``reset_parameters`` of the modules inside, at whatever depth they have it.
+    """Call ``reset_parameters`` of all submodules that define it.
 
     Raises:
-        TypeError: A module has parameters and no ``reset_parameters``.
+        TypeError: If a module has parameters but no ``reset_parameters``.
     """
     if next(module.parameters(recurse=False), None) is not None:
         raise TypeError(
-            f"{type(module).__name__} must define reset_parameters, as it has "
-            "parameters of its own"
+            f"{type(module).__name__} must define reset_parameters, because it has "
+            "parameters."
         )
     for child in module.children():
         reset = getattr(child, "reset_parameters", None)
@@ -174,44 +175,45 @@ def reset_children(module: nn.Module) -> None:
 
 
 class PoolingInput(NamedTuple):
-    """States as the caller gave them, and where the words of each text are."""
+    """Validated states and mask."""
 
     states: Tensor
     mask: Bool[Tensor, "b n"]
-    flat: bool
+    ragged: bool
 
 
-def check_batch(
+def check_inputs(
     embed_dim: int | None,
     states: Tensor,
     mask: Tensor | None,
     lengths: Tensor | Sequence[int] | None,
     offsets: Tensor | Sequence[int] | None,
 ) -> PoolingInput:
-    """Refuse what no aggregator takes; the arguments are those of its `forward`."""
-    for name, given in (("states", states), ("mask", mask)):
-        if given is not None and not isinstance(given, Tensor):
-            raise ValueError(f"{name} must be a tensor, but came as {type(given)}")
-    flat = lengths is not None or offsets is not None
-    width = "D" if embed_dim is None else embed_dim
-    shape = f"(M, {width})" if flat else f"(B, N, {width})"
-    wrong = embed_dim is not None and states.shape[-1] != embed_dim
-    if states.ndim != (2 if flat else 3) or wrong:
-        advice = ""
-        if states.ndim == 2 and not flat:
-            advice = "; flat states need lengths or offsets"
-        elif states.ndim == 3 and flat:
-            advice = "; padded states have a mask, not lengths or offsets"
+    """Validate the arguments of `Aggregator.forward`."""
+    for name, value in (("states", states), ("mask", mask)):
+        if value is not None and not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, got {type(value)}.")
+    ragged = lengths is not None or offsets is not None
+    dim = "D" if embed_dim is None else embed_dim
+    shape = f"(M, {dim})" if ragged else f"(B, N, {dim})"
+    wrong_dim = embed_dim is not None and states.shape[-1] != embed_dim
+    if states.ndim != (2 if ragged else 3) or wrong_dim:
+        hint = ""
+        if states.ndim == 2 and not ragged:
+            hint = " Ragged states require lengths or offsets."
+        elif states.ndim == 3 and ragged:
+            hint = " For padded states, pass a mask instead of lengths or offsets."
         raise ValueError(
-            f"states must have shape {shape}, but came as {tuple(states.shape)}{advice}"
+            f"states must have shape {shape}, got {tuple(states.shape)}.{hint}"
         )
     if not states.is_floating_point():
-        raise ValueError(f"states must be floating point, but came as {states.dtype}")
-    if not flat:
-        return PoolingInput(states, _check_mask(states, mask), flat)
+        raise ValueError(f"states must be floating point, got {states.dtype}.")
+    if not ragged:
+        return PoolingInput(states, _check_mask(states, mask), ragged)
     if mask is not None:
-        raise ValueError("flat states have no padding: leave out the mask")
-    return PoolingInput(states, mask_of(check_lengths(states, lengths, offsets)), flat)
+        raise ValueError("mask must be None for ragged states, which have no padding.")
+    mask = mask_from_lengths(check_lengths(states, lengths, offsets))
+    return PoolingInput(states, mask, ragged)
 
 
 def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
@@ -220,62 +222,65 @@ def _check_mask(states: Tensor, mask: Tensor | None) -> Tensor:
     if mask.shape != states.shape[:2]:
         raise ValueError(
             f"mask must have shape {tuple(states.shape[:2])} to fit states of "
-            f"shape {tuple(states.shape)}, but came as {tuple(mask.shape)}"
+            f"shape {tuple(states.shape)}, got {tuple(mask.shape)}."
         )
     if mask.device != states.device:
-        raise ValueError(f"mask is on {mask.device}, but states are on {states.device}")
+        raise ValueError(
+            f"mask must be on {states.device}, like states, got {mask.device}."
+        )
     return bool_mask(mask)
 
 
-def run(
-    aggregate: Callable[[TokenBatch], PoolingOutput], batch: PoolingInput
+def pool_inputs(
+    aggregate: Callable[[TokenBatch], PoolingOutput], inputs: PoolingInput
 ) -> PoolingOutput:
-    """Pool in float32 or float64, whatever the caller's dtype, and finish what is left.
+    """Pool in float32 or float64, and complete the output.
 
-    ``aggregate`` gives of the weights only ``head_weights``, (…, H) as in `TokenBatch`, and
-    of the edges only ``head_edges``.
+    ``aggregate`` returns ``head_weights``, (…, H) as in `TokenBatch`, and
+    ``head_edges``. This function adds their means over heads, and converts the output
+    to the dtype of the states.
     """
-    states, mask, flat = batch
-    working = torch.float64 if states.dtype == torch.float64 else torch.float32
-    with _without_autocast(states.device.type):
-        if flat:
-            tokens: TokenBatch = RaggedTokens(states.to(working), mask)
+    states, mask, ragged = inputs
+    dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
+    with _disable_autocast(states.device.type):
+        if ragged:
+            tokens: TokenBatch = RaggedTokens(states.to(dtype), mask)
         else:
-            tokens = _arrange(states, mask, working)
-        pooled = aggregate(tokens)
-        weights, edges = pooled.head_weights, pooled.head_edges
+            tokens = _make_tokens(states, mask, dtype)
+        output = aggregate(tokens)
+        weights, edges = output.head_weights, output.head_edges
         if weights is not None:
-            weights = weights.mT if flat else tokens.to_padded(weights).mT
+            weights = weights.mT if ragged else tokens.to_padded(weights).mT
             mean = weights.mean(-2)
-            pooled = pooled._replace(weights=mean, head_weights=weights)
+            output = output._replace(weights=mean, head_weights=weights)
         if edges is not None:
-            pooled = pooled._replace(edges=edges.mean(1))
-    if states.dtype == working:
-        return pooled
-    return PoolingOutput(*(_narrow(value, states.dtype) for value in pooled))
+            output = output._replace(edges=edges.mean(1))
+    if states.dtype == dtype:
+        return output
+    return PoolingOutput(*(_to_dtype(value, states.dtype) for value in output))
 
 
-def _arrange(states: Tensor, mask: Tensor, working: torch.dtype) -> TokenBatch:
-    """Leave padding behind where that does not stand in the way of tracing."""
-    if is_packable(states):
+def _make_tokens(states: Tensor, mask: Tensor, dtype: torch.dtype) -> TokenBatch:
+    """Remove the padding if that is possible and fast, otherwise zero it."""
+    if should_pack(states):
         tokens = pack(states, mask)
-        return RaggedTokens(tokens.states.to(working), mask)
-    return PaddedTokens(states.masked_fill(~mask.unsqueeze(-1), 0).to(working), mask)
+        return RaggedTokens(tokens.states.to(dtype), mask)
+    return PaddedTokens(states.masked_fill(~mask.unsqueeze(-1), 0).to(dtype), mask)
 
 
-def _without_autocast(device: str) -> AbstractContextManager[None]:
+def _disable_autocast(device: str) -> AbstractContextManager[None]:
     available = torch.amp.is_autocast_available(device)
     if available and torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
 
 
-def _narrow(value: Any, dtype: torch.dtype) -> Any:
+def _to_dtype(value: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if isinstance(value, Tensor) else value
 
 
 def project(layer: nn.Linear, states: Float[Tensor, "*batch d"]) -> Tensor:
-    """Apply a layer in the precision of the states, whatever its own."""
+    """Apply a layer in the dtype of the states, whatever the dtype of the layer."""
     if layer.weight.dtype == states.dtype:
         return layer(states)
     bias = None if layer.bias is None else layer.bias.to(states.dtype)
@@ -285,7 +290,7 @@ def project(layer: nn.Linear, states: Float[Tensor, "*batch d"]) -> Tensor:
 def project_pair(
     first: nn.Linear, second: nn.Linear, states: Float[Tensor, "*batch d"]
 ) -> Tensor:
-    """Apply two layers side by side in one product: the states are read once."""
+    """Apply two layers in one matrix product, and concatenate the results."""
     weight = torch.cat([first.weight, second.weight]).to(states.dtype)
     biases: list[Tensor] = [
         torch.zeros_like(layer.weight[:, 0]) if layer.bias is None else layer.bias
@@ -297,5 +302,5 @@ def project_pair(
 def weighted_sum(
     weights: Float[Tensor, "*words h"], tokens: TokenBatch
 ) -> PoolingOutput:
-    """Concatenate Σ_i α_i h_i of each head."""
+    """Return the output with the concatenated vectors Σ_i α_i h_i of all heads."""
     return PoolingOutput(tokens.weighted_sum(weights).flatten(1), head_weights=weights)

@@ -1,4 +1,4 @@
-"""Max, mean, first-token, self-attention, intra-attention and routing pooling."""
+"""Max, mean, first-token, attention and dynamic routing pooling."""
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from perron.pooling.tokens import TokenBatch
 
 
 class MaxPool(Aggregator):
-    """Take the largest value of each coordinate:  h̄_d = max_i h_id."""
+    """Max pooling:  h̄_d = max_i h_id."""
 
     recipe_name = "max"
     has_weights = False
@@ -20,7 +20,7 @@ class MaxPool(Aggregator):
 
 
 class MeanPool(Aggregator):
-    """Give every word the same weight:  α_i = 1/n."""
+    """Mean pooling:  α_i = 1/n."""
 
     recipe_name = "mean"
 
@@ -29,27 +29,27 @@ class MeanPool(Aggregator):
 
 
 class FirstPool(Aggregator):
-    """Take the first word alone:  h̄ = h_1, and so α_1 = 1.
+    """First-token pooling:  h̄ = h_1, with α_1 = 1.
 
-    For encoders that were pretrained to gather a text in its first mark, ``[CLS]``.
+    For encoders pretrained to represent a text by its first token, such as ``[CLS]``.
     """
 
     recipe_name = "first"
 
     def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
-        # Padding may lie before the first word, so that it is not always at place 0.
+        # Padding may precede the first token, so it is not always at position 0.
         first = tokens.mask & (tokens.mask.long().cumsum(1) == 1)  # (B, N)
         weights = first.unsqueeze(-1).to(tokens.states.dtype)
         return weighted_sum(tokens.to_ragged(weights), tokens)
 
 
 class SelfAttentionPool(Aggregator):
-    """Weigh each word by how well it answers a learned query.
+    """Weight each token by its attention score for a learned query.
 
         α = softmax_i qᵀ tanh(W h_i + b)
 
-    Several queries give several weightings, whose vectors are concatenated (the
-    structured self-attention of Lin et al., 2017).
+    The vectors of several queries are concatenated (structured self-attention, Lin et
+    al., 2017).
     """
 
     recipe_name = "self-attention"
@@ -64,12 +64,12 @@ class SelfAttentionPool(Aggregator):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up both layers.
+        """Initialize the layers.
 
         Args:
-            embed_dim: Width of the states.
-            num_queries: Number of weightings.
-            hidden_dim: Width of the hidden layer.
+            embed_dim: Dimension of the states.
+            num_queries: Number of queries.
+            hidden_dim: Dimension of the hidden layer.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -88,11 +88,14 @@ class SelfAttentionPool(Aggregator):
         return weighted_sum(tokens.softmax(scores), tokens)
 
     def extra_repr(self) -> str:
-        return f"{self.embed_dim}, num_queries={self.num_queries}, hidden_dim={self.hidden_dim}"
+        return (
+            f"{self.embed_dim}, num_queries={self.num_queries}, "
+            f"hidden_dim={self.hidden_dim}"
+        )
 
 
 class IntraAttentionPool(Aggregator):
-    """Weigh each word by how well it answers the text's mean (Liu et al., 2016).
+    """Weight each token by its attention to the mean of the text (Liu et al., 2016).
 
     α = softmax_i wᵀ tanh(W h_i + V m),    m = mean_i h_i
     """
@@ -107,11 +110,11 @@ class IntraAttentionPool(Aggregator):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up the layers.
+        """Initialize the layers.
 
         Args:
-            embed_dim: Width of the states.
-            hidden_dim: Width of the hidden layer.
+            embed_dim: Dimension of the states.
+            hidden_dim: Dimension of the hidden layer.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -126,26 +129,26 @@ class IntraAttentionPool(Aggregator):
 
     def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
         mean = tokens.weighted_sum(tokens.mean_weights()).squeeze(1)  # (B, D)
-        asked = tokens.broadcast(project(self.mean, mean))
-        hidden_dim = (project(self.word, tokens.states) + asked).tanh()
-        return weighted_sum(tokens.softmax(project(self.score, hidden_dim)), tokens)
+        query = tokens.broadcast(project(self.mean, mean))
+        hidden = (project(self.word, tokens.states) + query).tanh()
+        return weighted_sum(tokens.softmax(project(self.score, hidden)), tokens)
 
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, hidden_dim={self.hidden_dim}"
 
 
 class DynamicRoutingPool(Aggregator):
-    """Let words send their votes to the capsules that agree with them.
+    """Route the votes of the tokens to capsules by agreement.
 
-    Gong, Qiu, Wang and Huang (2018). Every word i has a vote for every capsule c,
-    v_ic = tanh(W_c h_i + b_c), by weights that all words share. From logits 0, repeat:
+    Gong, Qiu, Wang and Huang (2018). Each token i votes for each capsule c with
+    v_ic = tanh(W_c h_i + b_c). Starting with zero logits, repeat:
 
-        r = softmax of the logits       over capsules; over words if ``reverse``
+        r = softmax of the logits       over capsules; over tokens if ``reverse``
         o_c = squash(Σ_i r_ic v_ic),    squash(s) = s ‖s‖ / (1 + ‖s‖²)
         logit_ic += v_icᵀ o_c
 
-    The vector is the capsules [o_1 … o_C] side by side. The weights are each capsule's
-    share of r over the words.
+    The pooled vector is the concatenation of the capsules, [o_1 … o_C]. The weights of
+    a capsule are its r, normalized over the tokens.
     """
 
     recipe_name = "dynamic-routing"
@@ -161,14 +164,15 @@ class DynamicRoutingPool(Aggregator):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up the votes.
+        """Initialize the voting layer.
 
         Args:
-            embed_dim: Width of the states.
+            embed_dim: Dimension of the states.
             num_capsules: Number of capsules.
             num_iterations: Number of routing iterations.
-            reverse: Let a capsule choose among words, not a word among capsules.
-            capsule_dim: Width of a capsule. Defaults to ``embed_dim / num_capsules``, rounded up.
+            reverse: Normalize the routing weights over tokens instead of capsules.
+            capsule_dim: Dimension of a capsule. Defaults to
+                ``embed_dim / num_capsules``, rounded up.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -187,32 +191,33 @@ class DynamicRoutingPool(Aggregator):
     def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
         votes = tokens.to_padded(project(self.vote, tokens.states).tanh())
         votes = votes.unflatten(-1, (self.num_capsules, self.capsule_dim))
-        votes = votes.transpose(1, 2)  # (B, C, N, width)
-        absent = ~tokens.mask[:, None, :]
+        votes = votes.transpose(1, 2)  # (B, C, N, W)
+        padding = ~tokens.mask[:, None, :]
         logits = votes.new_zeros(votes.shape[:-1])  # (B, C, N)
-        for last in [False] * (self.num_iterations - 1) + [True]:
-            lowest = torch.finfo(logits.dtype).min
-            share = logits.masked_fill(absent, lowest).softmax(2 if self.reverse else 1)
-            share = share.masked_fill(absent, 0)
-            capsules = _squash((share.unsqueeze(-2) @ votes).squeeze(-2))  # (B, C, W)
-            if not last:
+        lowest = torch.finfo(logits.dtype).min
+        for iteration in range(1, self.num_iterations + 1):
+            routing = logits.masked_fill(padding, lowest)
+            routing = routing.softmax(2 if self.reverse else 1).masked_fill(padding, 0)
+            capsules = _squash((routing.unsqueeze(-2) @ votes).squeeze(-2))  # (B, C, W)
+            if iteration < self.num_iterations:
                 logits = logits + (votes @ capsules.unsqueeze(-1)).squeeze(-1)
-        total = share.sum(-1, keepdim=True)
-        weights = share / torch.where(total == 0, 1, total)
+        total = routing.sum(-1, keepdim=True)
+        weights = routing / torch.where(total == 0, 1, total)
         return PoolingOutput(
             capsules.flatten(1), head_weights=tokens.to_ragged(weights.mT)
         )
 
     def extra_repr(self) -> str:
         return (
-            f"{self.embed_dim}, num_capsules={self.num_capsules}, num_iterations={self.num_iterations}, "
-            f"reverse={self.reverse}, capsule_dim={self.capsule_dim}"
+            f"{self.embed_dim}, num_capsules={self.num_capsules}, "
+            f"num_iterations={self.num_iterations}, reverse={self.reverse}, "
+            f"capsule_dim={self.capsule_dim}"
         )
 
 
 def _squash(s: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch w"]:
-    """Shrink to a length below one, keep the direction; zero stays zero."""
+    """Scale a vector to a length below one; a zero vector stays zero."""
     square = s.square().sum(-1, keepdim=True)
-    # The square root's slope at zero is infinite: an empty text must not meet it.
+    # The gradient of sqrt at zero is infinite; this keeps empty texts away from it.
     length = torch.where(square == 0, 1, square).sqrt()
     return s * torch.where(square == 0, 0, length) / (1 + square)

@@ -1,4 +1,4 @@
-"""Centrality attention: each word is weighted by its eigenvector centrality."""
+"""Centrality attention: pooling by eigenvector centrality in a learned graph."""
 
 import math
 from collections.abc import Mapping
@@ -34,16 +34,16 @@ from perron.solver.power import check_settings
 
 
 class IncomingValue(nn.Module):
-    """Pool each word together with the words that its importance flows in from.
+    """Pool each token together with the mean of its sources in the graph.
 
         F_ij = A_ij α_j,    m_i = Σ_j F_ij h_j / Σ_j F_ij,
         h̄ = Σ_i α_i tanh(U h_i + V m_i)
 
-    F_ij is the importance that goes from j to i. What flows into a word is its own
-    weight, Σ_j F_ij = α_i, because Aα = α. So m_i is the mean word that a walker now at
-    i came from. We divide by the sum and not by α_i: m is then a mean whatever the
-    length of α, also where a power method has not quite converged. U and V are shared
-    by all heads.
+    F_ij is the importance that flows from j to i. The total flow into a token equals
+    its weight, Σ_j F_ij = α_i, because Aα = α. Hence m_i is the expected state of the
+    previous token of a random walk that is now at i. Dividing by the sum instead of α_i
+    makes m a mean even if α is not normalized or the power iteration has not fully
+    converged. U and V are shared by all heads.
     """
 
     def __init__(
@@ -65,24 +65,25 @@ class IncomingValue(nn.Module):
         edges: Float[Tensor, "b h n n"],
         weights: Float[Tensor, "b h n"],
     ) -> Float[Tensor, "b hd"]:
-        """Return the vectors of all num_heads, concatenated; zeros without words.
+        """Return the concatenated vectors of all heads; zeros for an empty text.
 
-        Edges and weights must be finite, and weights zero where there is no word.
+        Edges and weights must be finite, and the weights of padding must be zero.
         """
-        both = tokens.to_padded(project_pair(self.own, self.source, tokens.states))
-        own, sources = both.unsqueeze(1).chunk(2, -1)  # (B, 1, N, D)
+        pair = tokens.to_padded(project_pair(self.own, self.source, tokens.states))
+        own, sources = pair.unsqueeze(1).chunk(2, -1)  # (B, 1, N, D)
         flow = edges * weights.unsqueeze(-2)
-        # Nothing flows into padding, and next to nothing into a word of next to no
-        # weight: there the mean may be too short, but no slope of it is infinite.
-        least = torch.finfo(flow.dtype).tiny ** 0.5
-        total = flow.sum(-1, keepdim=True).clamp(min=least)
+        # The flow into padding is zero, and into a token with almost no weight it is
+        # almost zero. Clamping makes the mean too small there, but keeps its gradient
+        # finite.
+        min_total = torch.finfo(flow.dtype).tiny ** 0.5
+        total = flow.sum(-1, keepdim=True).clamp(min=min_total)
         values = (own + flow @ sources / total).tanh()  # (B, H, N, D)
         return (weights.unsqueeze(-2) @ values).squeeze(-2).flatten(1)
 
 
 @dataclass(frozen=True)
 class PowerIteration:
-    """How `CentralityPool` uses the paper's power method; see `power_iteration`."""
+    """Settings of the power iteration in `CentralityPool`; see `power_iteration`."""
 
     tol: float | None = None
     max_iter: int = 200
@@ -93,22 +94,22 @@ class PowerIteration:
         check_settings(self.tol, self.max_iter, self.gradient, self.grad_iter)
 
 
-def read_solver(
-    given: str | Mapping[str, Any] | PowerIteration,
+def resolve_solver(
+    solver: str | Mapping[str, Any] | PowerIteration,
 ) -> Literal["direct"] | PowerIteration:
-    """Return the solver for its name, or for a table of its settings.
+    """Return the solver for a name or a table of settings.
 
-    ``"power"`` is the power method with its defaults, ``{"max_iter": 50}`` and
-    ``{"name": "power", "max_iter": 50}`` the same with settings.
+    ``"power"`` is the power iteration with default settings. ``{"max_iter": 50}`` and
+    ``{"name": "power", "max_iter": 50}`` override a setting.
     """
-    if isinstance(given, PowerIteration):
-        return given
-    options = dict(given) if isinstance(given, Mapping) else {"name": given}
+    if isinstance(solver, PowerIteration):
+        return solver
+    options = dict(solver) if isinstance(solver, Mapping) else {"name": solver}
     name = options.pop("name", "power")
     if name not in ("direct", "power"):
         raise ValueError(
-            'solver must be "direct", "power", a table of the settings of the power '
-            f"method, or PowerIteration(...), got {given!r}."
+            'solver must be "direct", "power", a table of settings of the power '
+            f"iteration, or PowerIteration(...), got {solver!r}."
         )
     known = [field.name for field in fields(PowerIteration)] if name == "power" else []
     for option in options:
@@ -121,18 +122,19 @@ def read_solver(
 
 
 class CentralityPool(Aggregator):
-    """Weigh each word by its eigenvector centrality in a learned graph of the text.
+    """Weight each token by its eigenvector centrality in a learned graph of the text.
 
         A_ij = softmax_i s(h_i, h_j),    A α = α,    h̄ = Σ_i α_i h_i
 
-    Gong et al. (2019). A word matters as much as the words that point at it matter.
-    Several heads have a graph each; their vectors are concatenated.
+    Gong et al. (2019). A token is as important as the tokens that point to it. Each
+    head has its own graph, and the vectors of all heads are concatenated.
 
-    Where A_ij hardly depends on j, this is self-attention. Four options may help the
-    graph to be more: ``source_init_gain`` lets the network see j better at first,
-    ``edge_dropout`` trains it without some of the edges, ``max_relative_distance`` tells it how far
-    apart two words stand, and ``value="incoming"`` tells with each word where its weight
-    came from, h̄ = Σ_i α_i tanh(U h_i + V m_i) with m_i = Σ_j A_ij α_j h_j / α_i.
+    If A_ij hardly depends on j, this reduces to self-attention. Four options may help
+    the model to make more use of the graph. ``source_init_gain`` gives j more influence
+    at initialization. ``edge_dropout`` weakens random edges during training.
+    ``max_relative_distance`` adds a bias for the distance between two tokens.
+    ``value="incoming"`` combines each token with the sources of its weight,
+    h̄ = Σ_i α_i tanh(U h_i + V m_i) with m_i = Σ_j A_ij α_j h_j / α_i.
     """
 
     recipe_name = "centrality"
@@ -157,35 +159,36 @@ class CentralityPool(Aggregator):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Set up the graph and its solver.
+        """Initialize the connectivity and the solver.
 
         Args:
-            embed_dim: Width of the states.
-            hidden_dim: Units of the network that scores a pair, in each head (shared by
-                all heads if connectivity is ``"query"`` or ``"low_rank"``).
-            num_heads: Number of graphs.
-            connectivity: How pairs are scored. ``"mlp"`` is the paper's network,
-                ``"bilinear"`` a scaled dot product. ``"query"`` makes this
-                self-attention. The time and memory of ``"low_rank"`` grow with the
-                words and not with the pairs of words. Also the name of a `Connectivity`
-                of your own, a table with its name and its options, or a module that
-                returns scores (B, H, N, N) for `TokenBatch`.
-            solver: ``"direct"``, which is exact; ``"power"``, the paper's power method;
-                or its settings, as `PowerIteration` or as a table.
+            embed_dim: Dimension of the states.
+            hidden_dim: Number of hidden units per head of the network that scores pairs
+                (shared by all heads if connectivity is ``"query"`` or ``"low_rank"``).
+            num_heads: Number of heads, each with its own graph.
+            connectivity: Scoring function of pairs. ``"mlp"`` is the paper's network,
+                ``"bilinear"`` a scaled dot product, and ``"query"`` is equivalent to
+                self-attention. ``"low_rank"`` takes time and memory linear in the
+                number of tokens. Alternatively, the name of a registered
+                `Connectivity`, a table with its name and options, or a module that maps
+                a `TokenBatch` to scores (B, H, N, N).
+            solver: ``"direct"``, which is exact, or ``"power"``, the paper's power
+                iteration. Pass a `PowerIteration` or a table to change its settings.
             norm: ``"sum"`` for weights that sum to one, ``"l2"`` for unit length.
-            activation: ``"tanh"`` or ``"relu"``, of the network that scores a pair;
-                ``"bilinear"`` has none.
+            activation: Activation of the network that scores pairs, ``"tanh"`` or
+                ``"relu"``. Unused by ``"bilinear"``.
             rank: Rank of the graph if connectivity is ``"low_rank"``.
-            source_init_gain: Factor on the initial weights of the layer that sees the
-                source j of an edge; ``"query"`` has no such layer.
-            edge_dropout: Probability with which, in training, an edge is weakened to a
-                hundredth; not for ``"low_rank"``.
-            value: ``"states"``, or ``"incoming"`` for what the class says of it; not for
-                ``"low_rank"``.
-            max_relative_distance: Up to this many places apart, each distance and direction between two
-                words has a learned share in the score of their edge; farther ones
-                share the last. At 0 the graph does not know the order of words. Not for
-                ``"low_rank"``.
+            source_init_gain: Factor on the initial weights of the layer applied to the
+                source j of an edge. Not supported by ``"query"``.
+            edge_dropout: Probability of scaling an edge by 0.01 during training. Not
+                supported by ``"low_rank"``.
+            value: ``"states"`` to pool the states, or ``"incoming"`` to combine each
+                token with the sources of its weight, as described above. Not supported
+                by ``"low_rank"``.
+            max_relative_distance: Largest relative distance with its own learned bias
+                on the edge score; larger distances are clipped to it. With 0, there is
+                no bias, and the graph does not depend on the order of the tokens. Not
+                supported by ``"low_rank"``.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
@@ -198,11 +201,11 @@ class CentralityPool(Aggregator):
         check_norm(norm)
         if not 0 < source_init_gain < math.inf:
             raise ValueError(
-                f"source_scale must be positive and finite, got {source_init_gain}."
+                f"source_init_gain must be positive and finite, got {source_init_gain}."
             )
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
-        self.solver = read_solver(solver)
+        self.solver = resolve_solver(solver)
         self.norm = norm
         self.activation = activation
         self.rank = rank
@@ -221,7 +224,7 @@ class CentralityPool(Aggregator):
         self.connectivity = build_connectivity(
             connectivity, embed_dim, shared, device, dtype
         )
-        self.connectivity_name = _name(connectivity)
+        self.connectivity_name = _connectivity_name(connectivity)
         self._check_connectivity(isinstance(connectivity, nn.Module))
         factory: Any = {"device": device, "dtype": dtype}
         self.distance = (
@@ -231,37 +234,34 @@ class CentralityPool(Aggregator):
         )
         self.flow = IncomingValue(embed_dim, **factory) if value == "incoming" else None
 
-    def _check_connectivity(self, is_given: bool) -> None:
-        """Refuse options that would be without effect on this connectivity."""
+    def _check_connectivity(self, is_module: bool) -> None:
+        """Raise ValueError for options that the connectivity does not support."""
         module, name = self.connectivity, self.connectivity_name
-        used = () if is_given else options_of(type(module))
-        num_heads = getattr(
-            module,
-            "num_heads",
-            self.num_heads if is_given or "num_heads" in used else 1,
-        )
+        options = () if is_module else options_of(type(module))
+        default = self.num_heads if is_module or "num_heads" in options else 1
+        num_heads = getattr(module, "num_heads", default)
         if num_heads != self.num_heads:
             raise ValueError(
                 f"num_heads must be {num_heads}, as in connectivity {name!r}, "
                 f"got {self.num_heads}."
             )
-        if "source_init_gain" not in used and self.source_init_gain != 1:
+        if "source_init_gain" not in options and self.source_init_gain != 1:
             raise ValueError(
-                f"source_scale must be 1 if connectivity is {name!r}, which does not "
-                f"have it, got {self.source_init_gain}."
+                f"source_init_gain must be 1 if connectivity is {name!r}, which does "
+                f"not support it, got {self.source_init_gain}."
             )
         if not getattr(module, "is_factored", False):
             return
-        for option, default in (
+        for option, neutral in (
             ("edge_dropout", 0),
             ("value", "states"),
             ("max_relative_distance", 0),
         ):
             value = getattr(self, option)
-            if value != default:
+            if value != neutral:
                 raise ValueError(
-                    f"{option} must be {default!r} if connectivity is {name!r}, which "
-                    f"has no matrix of edges, got {value!r}."
+                    f"{option} must be {neutral!r} if connectivity is {name!r}, which "
+                    f"never builds the edge matrix, got {value!r}."
                 )
 
     def aggregate(self, tokens: TokenBatch, need_edges: bool) -> PoolingOutput:
@@ -273,15 +273,15 @@ class CentralityPool(Aggregator):
         if self.training and self.edge_dropout > 0:
             edges = dropout_edges(edges, tokens.mask, self.edge_dropout)
         weights, info = self._solve(edges, mask, self.norm)
-        of_words = tokens.to_ragged(weights.mT)
+        token_weights = tokens.to_ragged(weights.mT)
         if self.flow is None:
-            pooled = weighted_sum(of_words, tokens)._replace(solver_info=info)
+            output = weighted_sum(token_weights, tokens)._replace(solver_info=info)
         else:
             vector = self.flow(tokens, edges, weights)
-            pooled = PoolingOutput(vector, solver_info=info, head_weights=of_words)
+            output = PoolingOutput(vector, solver_info=info, head_weights=token_weights)
         if not need_edges:
-            return pooled
-        return pooled._replace(head_edges=edges.masked_fill(~mask.unsqueeze(-2), 0))
+            return output
+        return output._replace(head_edges=edges.masked_fill(~mask.unsqueeze(-2), 0))
 
     def _scores(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
         scores: Tensor = self.connectivity(tokens)
@@ -292,10 +292,10 @@ class CentralityPool(Aggregator):
                 f"connectivity must return scores of shape (B, H, N, N) = {expected}, "
                 f"got {tuple(scores.shape)} from {self.connectivity_name!r}."
             )
-        masked = getattr(self.connectivity, "masks_scores", False)
+        is_masked = getattr(self.connectivity, "masks_scores", False)
         if self.distance is not None:
-            scores, masked = self.distance(scores, tokens.mask), False
-        return scores if masked else mask_scores(scores, tokens.mask)
+            scores, is_masked = self.distance(scores, tokens.mask), False
+        return scores if is_masked else mask_scores(scores, tokens.mask)
 
     def _aggregate_factored(
         self, tokens: TokenBatch, need_edges: bool
@@ -306,8 +306,8 @@ class CentralityPool(Aggregator):
         weights = connectivity.weights(topics, gamma, tokens)
         if self.norm == "l2":
             square = tokens.sum(weights.square())
-            length = torch.where(square == 0, 1, square).sqrt()
-            weights = weights / tokens.broadcast(length)
+            l2_norm = torch.where(square == 0, 1, square).sqrt()
+            weights = weights / tokens.broadcast(l2_norm)
         edges = connectivity.edges(topics, tokens) if need_edges else None
         return weighted_sum(weights, tokens)._replace(
             solver_info=info, head_edges=edges
@@ -333,7 +333,7 @@ class CentralityPool(Aggregator):
         return stationary_distribution(edges, mask, norm=norm), None
 
     def extra_repr(self) -> str:
-        shown = f", rank={self.rank}" if hasattr(self.connectivity, "rank") else ""
+        extra = f", rank={self.rank}" if hasattr(self.connectivity, "rank") else ""
         defaults = options_of(CentralityPool)
         for name in (
             "source_init_gain",
@@ -343,15 +343,16 @@ class CentralityPool(Aggregator):
         ):
             value = getattr(self, name)
             if value != defaults[name].default:
-                shown += f", {name}={value!r}"
+                extra += f", {name}={value!r}"
         return (
-            f"{self.embed_dim}, hidden_dim={self.hidden_dim}, num_heads={self.num_heads}, "
-            f"connectivity={self.connectivity_name!r}, solver={self.solver!r}, "
-            f"norm={self.norm!r}, activation={self.activation!r}{shown}"
+            f"{self.embed_dim}, hidden_dim={self.hidden_dim}, "
+            f"num_heads={self.num_heads}, connectivity={self.connectivity_name!r}, "
+            f"solver={self.solver!r}, norm={self.norm!r}, "
+            f"activation={self.activation!r}{extra}"
         )
 
 
-def _name(connectivity: str | Mapping[str, Any] | nn.Module) -> str:
+def _connectivity_name(connectivity: str | Mapping[str, Any] | nn.Module) -> str:
     if isinstance(connectivity, nn.Module):
         return type(connectivity).__name__
     return connectivity if isinstance(connectivity, str) else str(connectivity["name"])

@@ -1,4 +1,4 @@
-"""Connectivity functions: the learned scores of the edges between words."""
+"""Connectivity functions, which compute learned scores of the edges between tokens."""
 
 import math
 from abc import ABC, abstractmethod
@@ -20,27 +20,27 @@ from perron.registry import Registry, options_of
 
 Activation = Literal["tanh", "relu"]
 CONNECTIVITIES: Registry[type["Connectivity"]] = Registry("connectivity")
-"""The connectivity functions by their names."""
+"""Connectivity functions by name."""
 
-_WEAK = 0.01  # what is left of an edge that is dropped
+_DROPPED_EDGE_SCALE = 0.01
 
 
 class Connectivity(nn.Module, ABC):
-    """Scores s_ij of the edge from word j to word i, for each of several heads.
+    """Base class for functions that score the edge from token j to token i.
 
-    A subclass writes `forward`. With a ``recipe_name`` of its own,
-    ``CentralityPool(embed_dim, connectivity=recipe_name)`` builds it: its constructor takes
-    ``embed_dim``, and by name those of the pool's options that it uses, which are ``heads``,
-    ``hidden``, ``activation``, ``rank`` and ``source_init_gain``, and ``device`` and
-    ``dtype``. All its other arguments are options of its own, which are given as
+    A subclass implements `forward`. If it defines a ``recipe_name``,
+    ``CentralityPool(embed_dim, connectivity=recipe_name)`` creates it. Its constructor
+    receives ``embed_dim`` and those options of the pool that it has parameters for:
+    ``num_heads``, ``hidden_dim``, ``activation``, ``rank``, ``source_init_gain``,
+    ``device`` and ``dtype``. Other parameters are options of the connectivity, set with
     ``connectivity={"name": recipe_name, option: value}``.
 
     Attributes:
-        recipe_name: Name in recipes; None for a class that recipes cannot name.
-        masks_scores: Whether `forward` returns the lowest number of the dtype where i
-            is not a word. Otherwise the pool does that.
-        is_factored: Whether the graph is a product of two thin matrices that `factors`
-            returns, as in `LowRankConnectivity`. The pool then never builds the edges.
+        recipe_name: Name in recipes. None if recipes cannot refer to the class.
+        masks_scores: Whether `forward` sets scores of padding i to the minimum of the
+            dtype. If False, the pool does.
+        is_factored: Whether the graph is a product of two thin matrices returned by
+            `factors`, as in `LowRankConnectivity`. The pool never builds the edges.
     """
 
     recipe_name: ClassVar[str | None] = None
@@ -54,11 +54,11 @@ class Connectivity(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
-        """Score the pairs of words.
+        """Score all pairs of tokens.
 
-        Whatever acts on one word at a time acts on the last axis of ``tokens.states``.
-        ``tokens.to_padded`` then brings the result to (B, N, …), zero where there is no
-        word. The scores must be finite everywhere.
+        Apply per-token operations to the last axis of ``tokens.states``, then use
+        ``tokens.to_padded`` to convert the result to (B, N, …), with zeros as padding.
+        The scores must be finite everywhere.
         """
 
     def reset_parameters(self) -> None:
@@ -67,7 +67,7 @@ class Connectivity(nn.Module, ABC):
 
 
 def build_connectivity(
-    given: str | Mapping[str, Any] | nn.Module,
+    spec: str | Mapping[str, Any] | nn.Module,
     embed_dim: int,
     shared: Mapping[str, Any],
     device: Device = None,
@@ -76,28 +76,28 @@ def build_connectivity(
     """Return the module that scores pairs.
 
     Args:
-        given: The name of a connectivity, its name and own options, or the module.
-        embed_dim: Width of the states.
-        shared: Options of the pool, for a connectivity that has them too.
+        spec: Name, table with a name and options, or module.
+        embed_dim: Dimension of the states.
+        shared: Options of the pool, passed on if the connectivity has them too.
         device: Device of the parameters.
         dtype: Data type of the parameters.
     """
-    if isinstance(given, nn.Module):
-        return given
-    own = dict(given) if isinstance(given, Mapping) else {"name": given}
+    if isinstance(spec, nn.Module):
+        return spec
+    own = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
     name = own.pop("name", None)
     if not isinstance(name, str):
         raise ValueError(
             "connectivity must be a name, a table with a name and options, or a "
-            f"module, got {given!r}. The names are {CONNECTIVITIES.options()}."
+            f"module, got {spec!r}. Valid names are {CONNECTIVITIES.options()}."
         )
-    kind = CONNECTIVITIES[name]
-    options = options_of(kind)
+    cls = CONNECTIVITIES[name]
+    options = options_of(cls)
     for key in own:
         if key in shared:
             raise ValueError(
-                f"connectivity must not contain {key}, got {own[key]!r}. It is an "
-                "option of CentralityPool itself."
+                f"connectivity must not contain {key}, got {own[key]!r}. Pass it to "
+                "CentralityPool instead."
             )
         if key not in options:
             known = ", ".join(option for option in options if option not in shared)
@@ -107,13 +107,13 @@ def build_connectivity(
             )
     own |= {key: value for key, value in shared.items() if key in options}
     factory = {"device": device, "dtype": dtype}
-    if factory.keys() <= signature(kind.__init__).parameters.keys():
-        return kind(embed_dim, **own, **factory)
-    return kind(embed_dim, **own).to(device=device, dtype=dtype)
+    if factory.keys() <= signature(cls.__init__).parameters.keys():
+        return cls(embed_dim, **own, **factory)
+    return cls(embed_dim, **own).to(device=device, dtype=dtype)
 
 
 class MLPConnectivity(Connectivity):
-    """The paper's network on a pair:  s_ij = w₂ᵀ act(W_a h_i + W_b h_j + b)."""
+    """Two-layer network of the paper:  s_ij = w₂ᵀ act(W_a h_i + W_b h_j + b)."""
 
     recipe_name = "mlp"
     masks_scores = True
@@ -135,12 +135,10 @@ class MLPConnectivity(Connectivity):
         self.activation = activation
         self.source_init_gain = source_init_gain
         width = num_heads * hidden_dim
-        self.target = nn.Linear(embed_dim, width, device=device, dtype=dtype)
-        self.source = nn.Linear(
-            embed_dim, width, bias=False, device=device, dtype=dtype
-        )
-        score = torch.empty(num_heads, hidden_dim, device=device, dtype=dtype)
-        self.score = nn.Parameter(score)
+        factory: Any = {"device": device, "dtype": dtype}
+        self.target = nn.Linear(embed_dim, width, **factory)
+        self.source = nn.Linear(embed_dim, width, bias=False, **factory)
+        self.score = nn.Parameter(torch.empty(num_heads, hidden_dim, **factory))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -160,7 +158,7 @@ class MLPConnectivity(Connectivity):
 class BilinearConnectivity(Connectivity):
     """Scaled dot product:  s_ij = (W_a h_i)ᵀ (W_b h_j + b) / √K.
 
-    A bias on the side of i would add the same to a whole column, which softmax removes.
+    A bias on the other side would add a constant to each column, which softmax ignores.
     """
 
     recipe_name = "bilinear"
@@ -179,10 +177,9 @@ class BilinearConnectivity(Connectivity):
         self.num_heads = num_heads
         self.source_init_gain = source_init_gain
         width = num_heads * hidden_dim
-        self.target = nn.Linear(
-            embed_dim, width, bias=False, device=device, dtype=dtype
-        )
-        self.source = nn.Linear(embed_dim, width, device=device, dtype=dtype)
+        factory: Any = {"device": device, "dtype": dtype}
+        self.target = nn.Linear(embed_dim, width, bias=False, **factory)
+        self.source = nn.Linear(embed_dim, width, **factory)
         scale_weights(self.source, source_init_gain)
 
     def reset_parameters(self) -> None:
@@ -200,9 +197,9 @@ class BilinearConnectivity(Connectivity):
 
 
 class QueryConnectivity(Connectivity):
-    """Every word asks the same:  s_ij = qᵀ act(W h_i + b), whatever j.
+    """Scores that do not depend on j:  s_ij = qᵀ act(W h_i + b).
 
-    The columns of A are then all softmax(s), and so is α: self-attention.
+    All columns of A are softmax(s), and so is α. This is self-attention.
     """
 
     recipe_name = "query"
@@ -221,22 +218,21 @@ class QueryConnectivity(Connectivity):
         check_choice(ACTIVATIONS, activation=activation)
         self.num_heads = num_heads
         self.activation = activation
-        self.key = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
-        self.query = nn.Linear(
-            hidden_dim, num_heads, bias=False, device=device, dtype=dtype
-        )
+        factory: Any = {"device": device, "dtype": dtype}
+        self.key = nn.Linear(embed_dim, hidden_dim, **factory)
+        self.query = nn.Linear(hidden_dim, num_heads, bias=False, **factory)
 
     def forward(self, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
-        hidden_dim = ACTIVATIONS[self.activation](project(self.key, tokens.states))
-        scores = tokens.to_padded(project(self.query, hidden_dim)).mT  # (B, H, N)
+        hidden = ACTIVATIONS[self.activation](project(self.key, tokens.states))
+        scores = tokens.to_padded(project(self.query, hidden)).mT  # (B, H, N)
         return scores.unsqueeze(-1).expand(*scores.shape, scores.shape[-1])
 
 
 class DistanceBias(nn.Module):
-    """Let the graph know the order of words:  s_ij + r_d,  d = i - j cut to ±max_relative_distance.
+    """Relative position bias:  s_ij + r_d,  d = clamp(i - j, ±max_relative_distance).
 
-    A learned number for each distance and head, zero at first. Words that are not there
-    have no place, so that holes in a mask change no distance.
+    r is learned per distance and head, and initialized to zero. Padding does not count
+    as a position, so holes in a mask do not change distances.
     """
 
     def __init__(
@@ -249,9 +245,8 @@ class DistanceBias(nn.Module):
     ) -> None:
         super().__init__()
         self.max_relative_distance = max_relative_distance
-        bias = torch.zeros(
-            num_heads, 2 * max_relative_distance + 1, device=device, dtype=dtype
-        )
+        num_distances = 2 * max_relative_distance + 1
+        bias = torch.zeros(num_heads, num_distances, device=device, dtype=dtype)
         self.bias = nn.Parameter(bias)
 
     def reset_parameters(self) -> None:
@@ -260,33 +255,31 @@ class DistanceBias(nn.Module):
     def forward(
         self, scores: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b h n n"]:
-        places = mask.long().cumsum(1)
-        distance = places.unsqueeze(2) - places.unsqueeze(1)  # (B, N, N)
-        rows = (
-            distance.clamp(-self.max_relative_distance, self.max_relative_distance)
-            + self.max_relative_distance
-        )
-        # Not bias[:, rows]: its gradient is summed by all threads in any order.
-        bias = F.embedding(rows, self.bias.to(scores.dtype).T).permute(0, 3, 1, 2)
+        positions = mask.long().cumsum(1)
+        distance = positions.unsqueeze(2) - positions.unsqueeze(1)  # (B, N, N)
+        limit = self.max_relative_distance
+        index = distance.clamp(-limit, limit) + limit
+        # Unlike that of bias[:, index], this gradient is deterministic.
+        bias = F.embedding(index, self.bias.to(scores.dtype).T).permute(0, 3, 1, 2)
         return scores + bias
 
 
-def scale_weights(layer: nn.Linear, scale: float) -> None:
-    """Multiply what a layer does to its input, and leave its bias as it is."""
+def scale_weights(layer: nn.Linear, gain: float) -> None:
+    """Multiply the weights of a layer, but not its bias, by a factor."""
     with torch.no_grad():
-        layer.weight.mul_(scale)
+        layer.weight.mul_(gain)
 
 
 def dropout_edges(
-    edges: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"], share: float
+    edges: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"], p: float
 ) -> Float[Tensor, "b h n n"]:
-    """Leave a hundredth of each edge with this probability, and columns of sum one.
+    """Scale each edge by 0.01 with probability ``p``, then renormalize the columns.
 
-    An edge is never removed: from each word there stays a way to every other, and so
-    there is one stationary distribution. Columns of padding become zero.
+    Edges are never removed entirely, which keeps the graph strongly connected and its
+    stationary distribution unique. Columns of padding become zero.
     """
-    weak = torch.rand_like(edges) < share
-    edges = torch.where(weak, _WEAK * edges, edges)
+    dropped = torch.rand_like(edges) < p
+    edges = torch.where(dropped, _DROPPED_EDGE_SCALE * edges, edges)
     edges = edges.masked_fill(~mask[:, None, None, :], 0)
     total = edges.sum(-2, keepdim=True)
     return edges / torch.where(total == 0, 1, total)
@@ -295,25 +288,25 @@ def dropout_edges(
 def mask_scores(
     scores: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, "b h n n"]:
-    """Put the lowest number of the dtype where i is not a word."""
+    """Set the scores of padding i to the minimum of the dtype."""
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask[:, None, :, None], lowest)
 
 
-_LARGEST_GRAPH = 2_000_000_000  # bytes
+_MAX_GRAPH_BYTES = 2_000_000_000
 
 
 class Topics(NamedTuple):
-    """How words choose topics and topics choose words; (…, H r), as in `TokenBatch`."""
+    """Transition probabilities (…, H r), as in `TokenBatch`."""
 
-    of_words: Tensor  # Q, each word's r shares sum to one
-    to_words: Tensor  # P, each topic's shares of the words of a text sum to one
+    token_to_topic: Tensor  # Q, sums to one over the topics of a token
+    topic_to_token: Tensor  # P, sums to one over the tokens of a text
 
 
 class LowRankConnectivity(Connectivity):
-    """A graph of rank r: centrality in linear time, however long the text.
+    """Graph of rank r, whose centrality takes time linear in the length of the text.
 
-    Word j chooses one of r topics, and the topic chooses word i:
+    Token j selects one of r topics, and the topic selects token i:
 
         A = P Qᵀ,  P_ia = softmax_i f_ia,  Q_ja = softmax_a (g_ja + log Σ_i exp f_ia)
 
@@ -345,12 +338,12 @@ class LowRankConnectivity(Connectivity):
         self.activation = activation
         self.source_init_gain = source_init_gain
         topics = num_heads * rank
-        self.target = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
-        self.to_words = nn.Linear(  # a bias would be removed by softmax_i
-            hidden_dim, topics, bias=False, device=device, dtype=dtype
-        )
-        self.source = nn.Linear(embed_dim, hidden_dim, device=device, dtype=dtype)
-        self.of_words = nn.Linear(hidden_dim, topics, device=device, dtype=dtype)
+        factory: Any = {"device": device, "dtype": dtype}
+        self.target = nn.Linear(embed_dim, hidden_dim, **factory)
+        # softmax_i would ignore a bias.
+        self.to_words = nn.Linear(hidden_dim, topics, bias=False, **factory)
+        self.source = nn.Linear(embed_dim, hidden_dim, **factory)
+        self.of_words = nn.Linear(hidden_dim, topics, **factory)
         scale_weights(self.source, source_init_gain)
 
     def reset_parameters(self) -> None:
@@ -364,47 +357,43 @@ class LowRankConnectivity(Connectivity):
 
     def factors(self, tokens: TokenBatch) -> Topics:
         """Return P and Q."""
-        hidden_dim = project_pair(self.target, self.source, tokens.states)
-        hidden_dim = ACTIVATIONS[self.activation](hidden_dim)
-        target, source = hidden_dim.chunk(2, -1)
+        hidden = project_pair(self.target, self.source, tokens.states)
+        target, source = ACTIVATIONS[self.activation](hidden).chunk(2, -1)
         f, g = project(self.to_words, target), project(self.of_words, source)
-        prior = tokens.logsumexp(f)
-        chosen = (g + tokens.broadcast(prior)).unflatten(
-            -1, (self.num_heads, self.rank)
-        )
-        return Topics(chosen.softmax(-1).flatten(-2), tokens.softmax(f))
+        logits = g + tokens.broadcast(tokens.logsumexp(f))
+        logits = logits.unflatten(-1, (self.num_heads, self.rank))
+        return Topics(logits.softmax(-1).flatten(-2), tokens.softmax(f))
 
     def chain(self, topics: Topics, tokens: TokenBatch) -> Float[Tensor, "b h r r"]:
         """Return G = QᵀP of each text and head."""
-        num_heads = [
-            tokens.weighted_sum(of_words.contiguous(), to_words.contiguous())
-            for of_words, to_words in zip(
-                topics.of_words.split(self.rank, -1),
-                topics.to_words.split(self.rank, -1),
-                strict=True,
-            )
+        q = topics.token_to_topic.split(self.rank, -1)
+        p = topics.topic_to_token.split(self.rank, -1)
+        chains = [
+            tokens.weighted_sum(q_head.contiguous(), p_head.contiguous())
+            for q_head, p_head in zip(q, p, strict=True)
         ]
-        return torch.stack(num_heads, 1)
+        return torch.stack(chains, 1)
 
     def weights(
         self, topics: Topics, gamma: Float[Tensor, "b h r"], tokens: TokenBatch
     ) -> Tensor:
         """Return α = Pγ, (…, H)."""
-        shares = topics.to_words * tokens.broadcast(gamma.flatten(1))
-        return shares.unflatten(-1, (self.num_heads, self.rank)).sum(-1)
+        products = topics.topic_to_token * tokens.broadcast(gamma.flatten(1))
+        return products.unflatten(-1, (self.num_heads, self.rank)).sum(-1)
 
     def edges(self, topics: Topics, tokens: TokenBatch) -> Float[Tensor, "b h n n"]:
-        """Return A = PQᵀ, for looking at; zero where there is no word."""
+        """Return A = PQᵀ for inspection, with zeros as padding."""
         texts, n = tokens.mask.shape
-        size = texts * self.num_heads * n * n * topics.of_words.element_size()
-        if size > _LARGEST_GRAPH:
+        size = texts * self.num_heads * n * n * topics.token_to_topic.element_size()
+        if size > _MAX_GRAPH_BYTES:
             raise ValueError(
-                f"the graphs of {texts} texts of up to {n} words would take "
-                f"{size / 1e9:.0f} GB; pool them without need_edges, or fewer at a time"
+                f"The graphs of {texts} texts of up to {n} tokens would take "
+                f"{size / 1e9:.0f} GB. Pool them without need_edges or in smaller "
+                "batches."
             )
         shape = (self.num_heads, self.rank)
         p, q = (
             tokens.to_padded(side).unflatten(-1, shape).transpose(1, 2)
-            for side in (topics.to_words, topics.of_words)
+            for side in (topics.topic_to_token, topics.token_to_topic)
         )
         return p @ q.mT

@@ -1,9 +1,9 @@
-"""Scores of all pairs of words, and the column softmax that turns them into edges.
+"""Scores of all pairs of tokens, and the column softmax that turns them into edges.
 
-The hidden layer of a pair is never stored. The softmax has a compiled kernel of its own
-on the CPU, because it stands between two other compiled kernels: after a parallel
-operation of torch, its threads spin for some milliseconds, and the kernel that follows
-would have to share the processors with them.
+The hidden layers of the pairs are never stored. On the CPU, the softmax is also
+compiled, because it runs between two other compiled kernels. After a parallel
+operation, the threads of torch spin for some milliseconds, and the next kernel would
+compete with them for the cores.
 """
 
 from typing import Any
@@ -22,17 +22,17 @@ def pair_scores(
     mask: Bool[Tensor, "b n"],
     activation: str,
 ) -> Float[Tensor, "b h n n"]:
-    """Return s_ij = Σ_k w_k act(a_ik + b_jk) of all pairs; a is x[:, 0], b is x[:, 1].
+    """Return s_ij = Σ_k w_k act(a_ik + b_jk), where a is x[:, 0] and b is x[:, 1].
 
-    Elsewhere they are the lowest number of their dtype where i is not in use, so that
-    a softmax over i leaves nothing there, else zero. The backward pass computes the
-    hidden units anew; it can be taken once.
+    If i is padding, the score is the minimum of the dtype, which a softmax over i turns
+    into zero. If only j is padding, it is zero. The backward pass recomputes the hidden
+    units. The result can be differentiated once.
 
     Args:
-        x: a row for every word in use, text after text; or for padding too, R = B N.
-        w: the output layer of each head.
-        mask: True on words in use.
-        activation: a key of `ACTIVATIONS`.
+        x: Rows of all tokens, concatenated; or of all positions with padding, R = B N.
+        w: Weights of the output layer of each head.
+        mask: True on tokens.
+        activation: Key of `ACTIVATIONS`.
     """
     if is_eager(x, w):
         return _PairScores.apply(x, w, mask, activation)
@@ -40,7 +40,7 @@ def pair_scores(
 
 
 class _PairScores(Function):
-    """The eager way to the same kernels, as in `perron.solver.direct`."""
+    """Eager call of the same kernels, as in `perron.solver.direct`."""
 
     @staticmethod
     def forward(
@@ -55,12 +55,12 @@ class _PairScores(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inputs = (grad, *ctx.saved_tensors, ctx.activation)
         if torch.is_grad_enabled():  # create_graph=True
-            return (*_PairScoresAdjoint.apply(ctx.kernels, *inputs), None, None)
+            return (*_PairScoresBackward.apply(ctx.kernels, *inputs), None, None)
         return (*ctx.kernels.backward(*inputs), None, None)
 
 
-class _PairScoresAdjoint(Function):
-    """The backward of `_PairScores`, which has none itself."""
+class _PairScoresBackward(Function):
+    """Backward of `_PairScores`, which cannot be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, kernels: Kernels, *inputs: Any) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ class _PairScoresAdjoint(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        _refuse(ctx, *grads)
+        _raise_second_derivative(ctx, *grads)
 
 
 @torch.library.custom_op("perron::pair_scores", mutates_args=())
@@ -84,47 +84,51 @@ def _(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
 
 
 @torch.library.custom_op("perron::pair_scores_backward", mutates_args=())
-def adjoint_op(
+def pair_scores_backward_op(
     grad: Tensor, x: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients to x and w."""
+    """Return the gradients of x and w."""
     return select_for_graph("pair_scores", x).backward(grad, x, w, mask, activation)
 
 
-@adjoint_op.register_fake
+@pair_scores_backward_op.register_fake
 def _(
     grad: Tensor, x: Tensor, w: Tensor, mask: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
-    # Contiguous, as the kernels return them, whatever the strides of x.
+    # The kernels return contiguous gradients, whatever the strides of x.
     return x.new_empty(x.shape), w.new_empty(w.shape)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.activation = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*adjoint_op(grad, *ctx.saved_tensors, ctx.activation), None, None)
-
-
-def _refuse(ctx: Any, *grads: Tensor) -> None:
-    raise RuntimeError(
-        "the pair scores of CentralityPool can be differentiated once, not twice"
+    return (
+        *pair_scores_backward_op(grad, *ctx.saved_tensors, ctx.activation),
+        None,
+        None,
     )
 
 
-pair_scores_op.register_autograd(_op_backward, setup_context=_remember)
-adjoint_op.register_autograd(_refuse)
+def _raise_second_derivative(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError(
+        "The pair scores of CentralityPool can be differentiated only once."
+    )
+
+
+pair_scores_op.register_autograd(_op_backward, setup_context=_setup_context)
+pair_scores_backward_op.register_autograd(_raise_second_derivative)
 
 
 def column_softmax(
     scores: Float[Tensor, "b h n n"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, "b h n n"]:
-    """Return softmax_i s_ij over the words i in use.
+    """Return softmax_i s_ij over the tokens i.
 
-    Scores of i that are not in use must be the lowest number of their dtype. What comes
-    out for a j that is not in use means nothing.
+    Scores of padding i must be the minimum of their dtype. Columns of padding j are
+    undefined.
     """
     if is_eager(scores):
         return _ColumnSoftmax.apply(scores, mask)
@@ -134,7 +138,7 @@ def column_softmax(
 class _ColumnSoftmax(Function):
     """A = softmax_i s;  ∂ℓ/∂s_ij = A_ij (g_ij - Σ_i A_ij g_ij), g = ∂ℓ/∂A.
 
-    The backward is made of differentiable operations when it is to be differentiated.
+    With create_graph=True, the backward consists of differentiable operations.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Perron vectors: tensors in, tensors out."""
+"""Solvers for the Perron vectors of batches of graphs."""
 
 from perron.solver.direct import Norm, stationary_distribution
 from perron.solver.power import (

@@ -1,4 +1,4 @@
-"""The power method of the paper (its Algorithm 1), with the paper's three gradients."""
+"""Power iteration (Algorithm 1 of the paper), with the paper's three gradients."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
@@ -14,10 +14,10 @@ Gradient = Literal["unrolled", "truncated", "reverse"]
 
 
 class SolverInfo(NamedTuple):
-    """How an iteration ended, a value for each text.
+    """Convergence information, with one value per text.
 
-    ``converged`` says that the stopping rule was met, which is not the same as being
-    right: a nearly disconnected graph can meet it far from its Perron vector.
+    ``converged`` means that the stopping criterion was met, not that the result is
+    accurate: on a nearly disconnected graph, it can be met far from the Perron vector.
     """
 
     iterations: Int[Tensor, "*batch"]
@@ -26,7 +26,7 @@ class SolverInfo(NamedTuple):
 
 
 class PowerIterationResult(NamedTuple):
-    """The dominant eigenvector and eigenvalue, and how they were reached."""
+    """Dominant eigenvector and eigenvalue, and convergence information."""
 
     vector: Float[Tensor, "*batch n"]
     eigenvalue: Float[Tensor, "*batch"]
@@ -34,9 +34,9 @@ class PowerIterationResult(NamedTuple):
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """Return the ε used when none is given: 1e-10 (the paper's) in float64, else 1e-6.
+    """Return the default ε: 1e-10 (the paper's value) in float64, otherwise 1e-6.
 
-    A residual of 1e-10 cannot be reached in float32, where it would burn all steps.
+    A residual of 1e-10 cannot be reached in float32 and would use up all iterations.
     """
     return 1e-10 if dtype == torch.float64 else 1e-6
 
@@ -56,48 +56,52 @@ def power_iteration(
 
     From y > 0, repeat  α = y/‖y‖₂,  y = Aα,  θ = αᵀy  until ‖y - θα‖₂ ≤ ε|θ|.
 
-    A text that is done keeps its α and stops costing. The gradients, with γ = ∂ℓ/∂α:
+    A text that has converged keeps its α and costs no further time. The gradients,
+    with γ = ∂ℓ/∂α, are:
 
-    - ``"unrolled"`` records every step and one more, whose α is returned. Memory grows
-      with the steps. The error is about \|λ₂/λ₁\|^steps, so that a start at the answer
-      spoils it. This one and the next can be differentiated twice.
-    - ``"truncated"`` records nothing until done, then ``grad_iter`` steps, whose α is
-      returned. The error is about \|λ₂/λ₁\|^grad_iter.
-    - ``"reverse"`` records nothing: w = Σ_k (Jᵀ)^k γ with J = (A - ααᵀA)/λ, summed
-      until a term is below ε‖w‖ or ``max_iter`` are added, and
-      ∂ℓ/∂A = (I - ααᵀ) w αᵀ/λ. Memory does not depend on the steps.
+    - ``"unrolled"`` differentiates through all iterations and one more, whose α is
+      returned. Memory grows with the number of iterations. The error is about
+      \|λ₂/λ₁\|^iterations, so the gradient is wrong if ``start`` is already close to
+      the solution. Can be differentiated twice.
+    - ``"truncated"`` iterates without gradients until convergence, then differentiates
+      through ``grad_iter`` more iterations, whose α is returned. The error is about
+      \|λ₂/λ₁\|^grad_iter. Can be differentiated twice.
+    - ``"reverse"`` uses implicit differentiation: w = Σ_k (Jᵀ)^k γ with
+      J = (A - ααᵀA)/λ, summed until a term is below ε‖w‖ or ``max_iter`` terms have
+      been added, and ∂ℓ/∂A = (I - ααᵀ) w αᵀ/λ. Memory does not depend on the number
+      of iterations.
 
     Args:
-        edges: (..., N, N), positive between words in use; columns need not sum to one.
-        mask: True (or 1) on words in use, (..., N). All others get 0 and influence
-            nothing.
-        tol: ε; `default_tolerance` of the working dtype if not given.
-        max_iter: when to give up; `SolverInfo.converged` tells.
-        gradient: which of the three.
-        grad_iter: recorded steps of ``"truncated"``.
+        edges: (..., N, N), positive between valid words; columns need not sum to one.
+        mask: (..., N), True (or 1) on valid words. Masked words get 0, and their edges
+            are ignored. Defaults to no padding.
+        tol: ε. Defaults to the `default_tolerance` of the working dtype.
+        max_iter: Maximum number of iterations; see `SolverInfo.converged`.
+        gradient: ``"unrolled"``, ``"truncated"`` or ``"reverse"``.
+        grad_iter: Number of differentiated iterations of ``"truncated"``.
         norm: ``"l2"`` as in the paper, or ``"sum"`` for entries that sum to one.
-        start: y to begin with: uniform if not given, random positive from a generator,
-            or a positive tensor (..., N).
+        start: Initial y: a positive tensor (..., N), or a generator for random positive
+            values. Defaults to a uniform vector.
     """
     graphs = check_graphs(edges, mask, norm)
     check_settings(tol, max_iter, gradient, grad_iter)
     tol = default_tolerance(graphs.edges.dtype) if tol is None else tol
     words = graphs.words()
     pairs = words.unsqueeze(-1) & words.unsqueeze(-2)
-    A, scale = _to_order_one(graphs.edges.masked_fill(~pairs, 0))
-    y = _start(start, graphs)
+    A, scale = _normalize_scale(graphs.edges.masked_fill(~pairs, 0))
+    y = _initial_vector(start, graphs)
     if gradient == "unrolled":
         vector, info = _iterate(A, y, tol, max_iter)
-        vector = normalize(_times(A, vector), "l2")
+        vector = normalize(_matvec(A, vector), "l2")
     else:
         with torch.no_grad():
             vector, info = _iterate(A, y, tol, max_iter)
         if gradient == "truncated":
             for _ in range(grad_iter):
-                vector = normalize(_times(A, vector), "l2")
+                vector = normalize(_matvec(A, vector), "l2")
         else:
             vector = _ReverseSum.apply(A, vector, tol, max_iter)
-    eigenvalue = (vector * _times(A, vector)).sum(-1) * scale
+    eigenvalue = (vector * _matvec(A, vector)).sum(-1) * scale
     if norm == "sum":
         vector = normalize(vector, norm)
     batch = graphs.shape[:-1]
@@ -108,34 +112,34 @@ def power_iteration(
     )
 
 
-def _to_order_one(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide by a power of two, so that squares stay in range; return that too."""
+def _normalize_scale(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide by a power of two, so that squares do not overflow; return it as well."""
     if A.numel() == 0:
         return A, A.new_ones(len(A))
     largest = A.detach().abs().amax((-2, -1))
-    usable = (largest > 0) & largest.isfinite()
-    exponent = torch.frexp(torch.where(usable, largest, 1)).exponent
+    valid = (largest > 0) & largest.isfinite()
+    exponent = torch.frexp(torch.where(valid, largest, 1)).exponent
     half = torch.ldexp(torch.ones_like(largest), exponent // 2)
-    rest = torch.ldexp(torch.ones_like(largest), exponent - exponent // 2)
-    return A / half[:, None, None] / rest[:, None, None], half * rest
+    second_half = torch.ldexp(torch.ones_like(largest), exponent - exponent // 2)
+    return A / half[:, None, None] / second_half[:, None, None], half * second_half
 
 
 def check_settings(
     tol: float | None, max_iter: int, gradient: str, grad_iter: int
 ) -> None:
-    """Refuse settings that the power method does not take."""
+    """Raise ValueError unless the settings of the power iteration are valid."""
     if gradient not in get_args(Gradient):
         options = ", ".join(f'"{name}"' for name in get_args(Gradient))
-        raise ValueError(f"gradient must be one of {options}, but came as {gradient!r}")
+        raise ValueError(f"gradient must be one of {options}, got {gradient!r}.")
     if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, but came as {max_iter}")
+        raise ValueError(f"max_iter must be at least 1, got {max_iter}.")
     if grad_iter < 1:
-        raise ValueError(f"grad_iter must be at least 1, but came as {grad_iter}")
+        raise ValueError(f"grad_iter must be at least 1, got {grad_iter}.")
     if tol is not None and not tol >= 0:
-        raise ValueError(f"tol must not be negative, but came as {tol}")
+        raise ValueError(f"tol must be at least 0, got {tol}.")
 
 
-def _start(start: Tensor | torch.Generator | None, graphs: Graphs) -> Tensor:
+def _initial_vector(start: Tensor | torch.Generator | None, graphs: Graphs) -> Tensor:
     mask, dtype = graphs.words(), graphs.edges.dtype
     if start is None:
         return mask.to(dtype)
@@ -147,28 +151,27 @@ def _start(start: Tensor | torch.Generator | None, graphs: Graphs) -> Tensor:
         y = start.to(dtype).expand(graphs.shape).reshape(mask.shape)
     except RuntimeError as error:
         raise ValueError(
-            f"start must have shape {tuple(graphs.shape)}, but came as "
-            f"{tuple(start.shape)}"
+            f"start must have shape {tuple(graphs.shape)}, got {tuple(start.shape)}."
         ) from error
     if not (y > 0)[mask].all():
-        raise ValueError("start must be positive on every word in use")
+        raise ValueError("start must be positive on all valid words.")
     return y.masked_fill(~mask, 0)
 
 
-def _times(A: Tensor, vector: Tensor) -> Tensor:
+def _matvec(A: Tensor, vector: Tensor) -> Tensor:
     return (A @ vector.unsqueeze(-1)).squeeze(-1)
 
 
 def _iterate(
     A: Float[Tensor, "b n n"], y: Float[Tensor, "b n"], tol: float, max_iter: int
 ) -> tuple[Tensor, SolverInfo]:
-    """Run Algorithm 1 on each text until its rule is met."""
+    """Run Algorithm 1 on each text until its stopping criterion is met."""
 
-    def step(given: list[Tensor], state: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-        (A,) = given
+    def step(inputs: list[Tensor], state: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        (A,) = inputs
         _, y, _ = state
         alpha = normalize(y, "l2")
-        y = _times(A, alpha)
+        y = _matvec(A, alpha)
         theta = (alpha * y).sum(-1)
         error = torch.linalg.vector_norm(y - theta.unsqueeze(-1) * alpha, dim=-1)
         size = theta.abs()
@@ -176,22 +179,23 @@ def _iterate(
         return [alpha, y, residual], error <= tol * size
 
     state = [torch.zeros_like(y), y, A.new_zeros(len(A))]
-    (alpha, _, residual), steps, converged = _until_done(step, [A], state, max_iter)
-    lost = ~residual.detach().isfinite()
-    alpha = alpha.masked_fill(lost.unsqueeze(-1), torch.nan)
-    return alpha, SolverInfo(steps, residual.detach(), converged)
+    state, iterations, converged = _iterate_until_done(step, [A], state, max_iter)
+    alpha, _, residual = state
+    diverged = ~residual.detach().isfinite()
+    alpha = alpha.masked_fill(diverged.unsqueeze(-1), torch.nan)
+    return alpha, SolverInfo(iterations, residual.detach(), converged)
 
 
 class _ReverseSum(Function):
-    r"""α(A), unit length, with the paper's reverse iteration as its gradient.
+    r"""Unit eigenvector α(A), with the paper's reverse iteration as its gradient.
 
-    Forward    the converged α, as it is
+    Forward    returns the converged α unchanged
     Backward   given γ = ∂ℓ/∂α:  w = Σ_{k=0}^{N} (Jᵀ)^k γ,  J = (A - ααᵀA)/λ
                ∂ℓ/∂A = (I - ααᵀ) w αᵀ / λ
-    Because    α = f(α, A) with f = Aα/‖Aα‖ has ∂f/∂α = J at the fixed point, and
-               Σ (Jᵀ)^k = (I - Jᵀ)⁻¹ as the largest eigenvalue of J is |λ₂/λ₁| < 1
-    Domain     every positive A; exact in the limit of converged α and infinite N
-    Twice      refused
+    Reason     α = f(α, A) with f = Aα/‖Aα‖ has ∂f/∂α = J at the fixed point, and
+               Σ (Jᵀ)^k = (I - Jᵀ)⁻¹, as the largest eigenvalue of J is |λ₂/λ₁| < 1
+    Domain     any positive A; exact in the limit of converged α and infinite N
+    Second     raises an error
     """
 
     @staticmethod
@@ -206,33 +210,33 @@ class _ReverseSum(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         A, alpha = ctx.saved_tensors
-        slope = _ReverseGradient.apply(A, alpha, grad, ctx.tol, ctx.max_iter)
-        return slope, None, None, None
+        grad_A = _ReverseSumBackward.apply(A, alpha, grad, ctx.tol, ctx.max_iter)
+        return grad_A, None, None, None
 
 
-class _ReverseGradient(Function):
-    """The backward of `_ReverseSum`, which has none itself."""
+class _ReverseSumBackward(Function):
+    """Backward of `_ReverseSum`, which cannot be differentiated."""
 
     @staticmethod
     def forward(
         A: Tensor, alpha: Tensor, grad: Tensor, tol: float, max_iter: int
     ) -> Tensor:
-        eigenvalue = (alpha * _times(A, alpha)).sum(-1, keepdim=True)
+        eigenvalue = (alpha * _matvec(A, alpha)).sum(-1, keepdim=True)
         eigenvalue = torch.where(eigenvalue == 0, 1, eigenvalue)  # a text with no words
 
         def add_term(
-            given: list[Tensor], state: list[Tensor]
+            inputs: list[Tensor], state: list[Tensor]
         ) -> tuple[list[Tensor], Tensor]:
-            A, alpha, eigenvalue = given
+            A, alpha, eigenvalue = inputs
             term, w = state
-            term = _times(A.mT, _across(alpha, term)) / eigenvalue  # Jᵀ term
+            term = _matvec(A.mT, _project_out(alpha, term)) / eigenvalue  # Jᵀ term
             w = w + term
             size = torch.linalg.vector_norm(term, dim=-1)
             return [term, w], size <= tol * torch.linalg.vector_norm(w, dim=-1)
 
-        given, state = [A, alpha, eigenvalue], [grad, grad]
-        (_, w), _, _ = _until_done(add_term, given, state, max_iter)
-        w = _across(alpha, w) / eigenvalue
+        inputs, state = [A, alpha, eigenvalue], [grad, grad]
+        (_, w), _, _ = _iterate_until_done(add_term, inputs, state, max_iter)
+        w = _project_out(alpha, w) / eigenvalue
         return w.unsqueeze(-1) * alpha.unsqueeze(-2)
 
     @staticmethod
@@ -242,62 +246,66 @@ class _ReverseGradient(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
         raise RuntimeError(
-            'power_iteration(gradient="reverse") can be differentiated once, not twice. '
-            'For second derivatives use gradient="unrolled".'
+            'power_iteration(gradient="reverse") can be differentiated only once. '
+            'For second derivatives, use gradient="unrolled".'
         )
 
 
-def _across(alpha: Tensor, vector: Tensor) -> Tensor:
-    """(I - ααᵀ) vector, for α of unit length."""
+def _project_out(alpha: Tensor, vector: Tensor) -> Tensor:
+    """Return (I - ααᵀ) vector, for α of unit length."""
     return vector - alpha * (alpha * vector).sum(-1, keepdim=True)
 
 
 Step = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], Tensor]]
 
 
-def _until_done(
-    step: Step, given: list[Tensor], state: list[Tensor], max_iter: int
+def _iterate_until_done(
+    step: Step, inputs: list[Tensor], state: list[Tensor], max_iter: int
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Repeat a step on each text (first axis) until it says that the text is done.
+    """Repeat a step on each text (first axis) until it reports that the text is done.
 
-    A finished text keeps the state it finished with, and a text whose state is not
-    finite any more is given up. When half of the texts at work have ended, the others
-    are moved together, so that the ended ones cost nothing.
+    A finished text keeps its final state. A text is abandoned when its state is no
+    longer finite. When half of the active texts have ended, the others are gathered
+    into a smaller batch, so that the ended ones cost nothing.
 
     Returns:
-        The final state, the steps taken, and whether the text was done.
+        Final state, number of iterations, and whether each text was done.
     """
-    texts = len(given[0])
-    steps = torch.zeros(texts, dtype=torch.long, device=given[0].device)
-    converged = torch.zeros_like(steps, dtype=torch.bool)
-    at_work = torch.arange(texts, device=given[0].device)
+    texts = len(inputs[0])
+    iterations = torch.zeros(texts, dtype=torch.long, device=inputs[0].device)
+    converged = torch.zeros_like(iterations, dtype=torch.bool)
+    active = torch.arange(texts, device=inputs[0].device)
     running = torch.ones_like(converged)
     final = state
     for _ in range(max_iter):
-        new, done = step(given, state)
+        new, done = step(inputs, state)
         state = [
             torch.where(running.view(-1, *[1] * (now.ndim - 1)), now, before)
             for now, before in zip(new, state, strict=True)
         ]
-        steps[at_work] += running
-        converged[at_work] |= running & done
+        iterations[active] += running
+        converged[active] |= running & done
         finite = state[-1].detach().isfinite()
-        lost = ~(finite if finite.ndim == 1 else finite.all(-1))
-        running = running & ~done & ~lost
-        left = int(running.sum())
-        if left == 0:
+        diverged = ~(finite if finite.ndim == 1 else finite.all(-1))
+        running = running & ~done & ~diverged
+        remaining = int(running.sum())
+        if remaining == 0:
             break
-        if 2 * left <= len(at_work):
-            final = _put(final, at_work, state)
+        if 2 * remaining <= len(active):
+            final = _replace_rows(final, active, state)
             keep = running.nonzero().squeeze(-1)
-            at_work, running = at_work[keep], running[keep]
-            given = [value.index_select(0, keep) for value in given]
+            active, running = active[keep], running[keep]
+            inputs = [value.index_select(0, keep) for value in inputs]
             state = [value.index_select(0, keep) for value in state]
-    return _put(final, at_work, state), steps, converged
+    return _replace_rows(final, active, state), iterations, converged
 
 
-def _put(into: list[Tensor], rows: Tensor, values: list[Tensor]) -> list[Tensor]:
-    """Return ``into`` with these rows replaced, differentiably."""
-    if len(rows) == len(into[0]):
+def _replace_rows(
+    tensors: list[Tensor], rows: Tensor, values: list[Tensor]
+) -> list[Tensor]:
+    """Return the tensors with some rows replaced, differentiably."""
+    if len(rows) == len(tensors[0]):
         return values
-    return [old.index_copy(0, rows, new) for old, new in zip(into, values, strict=True)]
+    return [
+        old.index_copy(0, rows, new) for old, new in zip(tensors, values, strict=True)
+    ]

@@ -16,7 +16,7 @@ for dtype in (torch.float32, torch.float64):
     torch.library.opcheck(direct.stationary_op, (moved, mask, True))
     _, factors = direct.stationary_op(edges, mask, True)
     grad = torch.rand(9, 4).to(dtype)
-    torch.library.opcheck(direct.adjoint_op, (grad, factors, mask))
+    torch.library.opcheck(direct.stationary_backward_op, (grad, factors, mask))
 
 x, w = torch.randn(36, 2, 2, 5), torch.randn(2, 5)
 turned = x.transpose(1, 2).contiguous().transpose(1, 2)
@@ -25,5 +25,7 @@ for rows in (x, turned):
     leaves = tuple(leaf.requires_grad_() for leaf in leaves)
     torch.library.opcheck(pair_scores.pair_scores_op, (*leaves, mask, "tanh"))
     grad = torch.rand(9, 2, 4, 4)
-    torch.library.opcheck(pair_scores.adjoint_op, (grad, rows, w, mask, "relu"))
+    torch.library.opcheck(
+        pair_scores.pair_scores_backward_op, (grad, rows, w, mask, "relu")
+    )
 print(*{*selected(x).values()}, "checked")
