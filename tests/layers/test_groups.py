@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from perron.layers.encoders import _GatherRows, gather_rows, group_by_length
+from perron.layers.encoders import _GatherOrZero, gather_or_zero, group_by_length
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=25)
 
@@ -97,20 +97,20 @@ def test_without_tokens_there_are_no_groups(lengths):
     assert len(groups.token_to_cell) == len(groups.cell_to_token) == 0
 
 
-class TestGatherRows:
+class TestGatherOrZero:
     rows = torch.arange(8.0, dtype=torch.float64).reshape(4, 2)
     index = torch.tensor([2, -1, 0, 3, -1])  # row 1 is not used
     inverse = torch.tensor([2, -1, 0, 3])
 
     def test_index_minus_1_gives_zeros(self):
-        gathered = gather_rows(self.rows, self.index, self.inverse)
+        gathered = gather_or_zero(self.rows, self.index, self.inverse)
         want = torch.tensor([[4, 5], [0, 0], [0, 1], [6, 7], [0, 0]]).double()
         assert torch.equal(gathered, want)
 
     def test_gradient_equals_that_of_indexing(self):
         grad = torch.randn(5, 2, dtype=torch.float64)
         rows = self.rows.clone().requires_grad_()
-        gather_rows(rows, self.index, self.inverse).backward(grad)
+        gather_or_zero(rows, self.index, self.inverse).backward(grad)
         plain = self.rows.clone().requires_grad_()
         kept = self.index >= 0
         plain[self.index[kept]].backward(grad[kept])
@@ -120,16 +120,16 @@ class TestGatherRows:
         rows = self.rows.clone().requires_grad_()
 
         def squared(rows):
-            return gather_rows(rows, self.index, self.inverse).square()
+            return gather_or_zero(rows, self.index, self.inverse).square()
 
         assert gradcheck(squared, (rows,))
         assert gradgradcheck(squared, (rows,))
 
     def test_gradcheck_detects_a_wrong_backward(self):
-        class Wrong(_GatherRows):
+        class Wrong(_GatherOrZero):
             @staticmethod
             def backward(ctx, grad):
-                return 1.01 * _GatherRows.backward(ctx, grad)[0], None, None
+                return 1.01 * _GatherOrZero.backward(ctx, grad)[0], None, None
 
         arguments = (self.rows.clone().requires_grad_(), self.index, self.inverse)
         assert not gradcheck(Wrong.apply, arguments, raise_exception=False)
@@ -139,12 +139,12 @@ class TestGatherRows:
         rows = torch.ones(num_rows, 2, requires_grad=True)
         index = torch.full((num_outputs,), -1)
         inverse = torch.full((num_rows,), -1)
-        gathered = gather_rows(rows, index, inverse)
+        gathered = gather_or_zero(rows, index, inverse)
         gathered.sum().backward()
         assert torch.equal(gathered, torch.zeros(num_outputs, 2))
         assert torch.equal(rows.grad, torch.zeros(num_rows, 2))
 
     def test_input_rows_are_not_modified(self):
         rows = torch.ones(2, 2)
-        gather_rows(rows, torch.tensor([0, -1]), torch.tensor([0, -1]))
+        gather_or_zero(rows, torch.tensor([0, -1]), torch.tensor([0, -1]))
         assert torch.equal(rows, torch.ones(2, 2))

@@ -99,7 +99,7 @@ def _group_bounds(sizes: list[int], max_padding: float) -> list[int]:
     return [*bounds, len(sizes)] if sizes else [0]
 
 
-def gather_rows(
+def gather_or_zero(
     rows: Float[Tensor, "n d"], index: Int[Tensor, " m"], inverse: Int[Tensor, " n"]
 ) -> Float[Tensor, "m d"]:
     """Return ``rows[index]``, with zeros where the index is -1.
@@ -112,11 +112,11 @@ def gather_rows(
         index: Row at each output position, -1 for zeros.
         inverse: Output position of each row, -1 if the row is not used.
     """
-    gathered: Tensor = _GatherRows.apply(rows, index, inverse)
+    gathered: Tensor = _GatherOrZero.apply(rows, index, inverse)
     return gathered
 
 
-class _GatherRows(Function):
+class _GatherOrZero(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(index, inverse)
@@ -128,7 +128,7 @@ class _GatherRows(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         index, inverse = ctx.saved_tensors
-        return gather_rows(grad, inverse, index), None, None
+        return gather_or_zero(grad, inverse, index), None, None
 
 
 ENCODERS: Registry[type["Encoder"]] = Registry("encoder")
@@ -218,7 +218,7 @@ class Encoder(nn.Module, ABC):
         groups = group_by_length(lengths)
         token_to_cell = groups.token_to_cell.to(states.device)
         cell_to_token = groups.cell_to_token.to(states.device)
-        padded = gather_rows(states, cell_to_token, token_to_cell)
+        padded = gather_or_zero(states, cell_to_token, token_to_cell)
         parts = padded.split([texts * length for texts, length in groups.shapes])
         encoded = []
         for part, shape, sizes in zip(
@@ -226,7 +226,7 @@ class Encoder(nn.Module, ABC):
         ):
             mask = (torch.arange(shape[1]) < sizes.unsqueeze(1)).to(states.device)
             encoded.append(self.encode(part.unflatten(0, shape), mask).flatten(0, 1))
-        return gather_rows(torch.cat(encoded), token_to_cell, cell_to_token)
+        return gather_or_zero(torch.cat(encoded), token_to_cell, cell_to_token)
 
 
 def _check_mask(states: Tensor, mask: Tensor) -> Tensor:

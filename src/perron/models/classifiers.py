@@ -50,7 +50,7 @@ def _pretrained_encoder(
         from perron.layers.pretrained import HuggingFaceEncoder
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"encoder hf needs {error.name}. Install it with pip install 'perron[hf]'."
+            f"encoder hf needs {error.name}. Run: pip install 'perron[hf]'"
         ) from error
     return HuggingFaceEncoder(
         embed_dim,
