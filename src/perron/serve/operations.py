@@ -1,4 +1,4 @@
-"""What the server computes: one class for each path that takes texts."""
+"""Operations of the server, one class per endpoint that accepts texts."""
 
 import json
 import math
@@ -14,27 +14,34 @@ from perron.serve.limits import Limits
 from perron.serve.schemas import (
     ApiError,
     Item,
-    Requests,
+    RequestModels,
     TextRequest,
-    json_answer,
-    json_text,
+    json_response,
+    raw_json_response,
 )
 
-_MOST_PAIRS = 2**24  # of words that are scored at once: some hundred megabytes
+_MAX_WORD_PAIRS = 2**24  # per batch, which takes a few hundred megabytes
 
 
 class Operation(ABC):
     """A computation on texts, served at ``POST /v1/NAME``.
 
-    The first line of the docstring is the summary in the OpenAPI document. To add an
-    operation, define a subclass here and append an instance to `OPERATIONS`: routes,
-    warm-up, metrics and the OpenAPI document follow.
+    To add an operation, define a subclass here and append an instance to `OPERATIONS`.
+    The route, the warm-up, the metrics and the OpenAPI document follow from it. The
+    first line of the docstring is the summary in the OpenAPI document.
+
+    Attributes:
+        name: Name of the operation.
+        request_models: Schemas of the request.
+        response_model: Schema of the response.
+        accepts_pairs: Whether models for pairs need the second texts.
+        is_batched: Whether texts are computed in batches, not one at a time.
     """
 
     name: ClassVar[str]
-    requests: ClassVar[Requests]
-    answer: ClassVar[type[BaseModel]]
-    takes_pairs: ClassVar[bool] = True
+    request_models: ClassVar[RequestModels]
+    response_model: ClassVar[type[BaseModel]]
+    accepts_pairs: ClassVar[bool] = True
     is_batched: ClassVar[bool] = True
 
     @abstractmethod
@@ -47,18 +54,22 @@ class Operation(ABC):
     def respond(self, pipeline: Pipeline, results: list[Any]) -> Response:
         """Return the response with the results."""
 
-    def maxima(self, limits: Limits) -> tuple[int, int]:
+    def text_limits(self, limits: Limits) -> tuple[int, int]:
         """Return the maximum number of texts, and of words per text."""
         return limits.max_texts, limits.max_words
 
-    def check(
-        self, sent: TextRequest, pipeline: Pipeline, limits: Limits
+    def validate(
+        self, request: TextRequest, pipeline: Pipeline, limits: Limits
     ) -> list[Item]:
-        """Return the texts of a request, or refuse it."""
-        if self.takes_pairs:
-            _check_pairs(sent, pipeline)
-        items = sent.items()
-        max_texts, max_words = self.maxima(limits)
+        """Return the texts of a request.
+
+        Raises:
+            ApiError: If the request does not fit the model or exceeds a limit.
+        """
+        if self.accepts_pairs:
+            _check_pairs(request, pipeline)
+        items = request.items()
+        max_texts, max_words = self.text_limits(limits)
         if len(items) > max_texts:
             raise ApiError(
                 422,
@@ -79,8 +90,8 @@ class Predict(Operation):
     """Classify texts."""
 
     name = "predict"
-    requests = schemas.CLASSIFY
-    answer = schemas.PredictAnswer
+    request_models = schemas.CLASSIFY
+    response_model = schemas.PredictResponse
 
     def compute(
         self, pipeline: Pipeline, items: list[Item], limits: Limits
@@ -100,16 +111,16 @@ class Predict(Operation):
             }
             for row in results
         ]
-        return json_answer({"model": pipeline.name, "predictions": predictions})
+        return json_response({"model": pipeline.name, "predictions": predictions})
 
 
 class Encode(Operation):
     """Return the pooled vector of each text."""
 
     name = "encode"
-    requests = schemas.ENCODE
-    answer = schemas.EncodeAnswer
-    takes_pairs = False
+    request_models = schemas.ENCODE
+    response_model = schemas.EncodeResponse
+    accepts_pairs = False
 
     def compute(
         self, pipeline: Pipeline, items: list[Item], limits: Limits
@@ -118,64 +129,65 @@ class Encode(Operation):
         return pipeline.encode(texts, batch_size(pipeline)).tolist()
 
     def respond(self, pipeline: Pipeline, results: list[Any]) -> Response:
-        return json_answer({"model": pipeline.name, "vectors": results})
+        return json_response({"model": pipeline.name, "vectors": results})
 
 
 class Explain(Operation):
     """Classify texts and return their words, weights and edges."""
 
     name = "explain"
-    requests = schemas.CLASSIFY
-    answer = schemas.ExplainAnswer
+    request_models = schemas.CLASSIFY
+    response_model = schemas.ExplainResponse
     is_batched = False
 
-    def maxima(self, limits: Limits) -> tuple[int, int]:
+    def text_limits(self, limits: Limits) -> tuple[int, int]:
         return limits.max_explained_texts, limits.max_explained_words
 
     def compute(
         self, pipeline: Pipeline, items: list[Item], limits: Limits
     ) -> list[Any]:
-        return [self._explained(pipeline, item, limits) for item in items]
+        return [self._explain(pipeline, item, limits) for item in items]
 
-    def _explained(self, pipeline: Pipeline, item: Item, limits: Limits) -> str:
-        # Punctuation marks are words too, so that whitespace does not tell how many
-        # words there are.
-        most = limits.max_explained_words
-        found = pipeline.processor.find_words(item.text, item.pair)
-        if any(len(part.words) > most for part in found.parts):
-            raise _too_many_words(most, item.where("text"))
+    def _explain(self, pipeline: Pipeline, item: Item, limits: Limits) -> str:
+        # Punctuation marks are words, too, so `validate` may have counted too few.
+        max_words = limits.max_explained_words
+        tokenized = pipeline.processor.tokenize(item.text, item.pair)
+        if any(len(part.tokens) > max_words for part in tokenized.sequences):
+            raise _too_many_words(max_words, item.where("text"))
         record = pipeline.explain(item.text, item.pair)
         if not all(map(math.isfinite, record.probabilities.values())):
-            raise FloatingPointError("the model gives no finite numbers")
+            raise FloatingPointError("the probabilities are not finite")
         return record.to_json()
 
     def respond(self, pipeline: Pipeline, results: list[Any]) -> Response:
         name = json.dumps(pipeline.name)
-        return json_text(f'{{"model": {name}, "records": [{", ".join(results)}]}}')
+        return raw_json_response(
+            f'{{"model": {name}, "records": [{", ".join(results)}]}}'
+        )
 
 
 OPERATIONS: tuple[Operation, ...] = (Predict(), Encode(), Explain())
 
 
 def batch_size(pipeline: Pipeline) -> int:
-    """Return how many of the longest texts fit into memory together."""
+    """Return the batch size that fits into memory for texts of maximum length."""
     config = pipeline.model.config
-    pairs = config.max_words**2
+    word_pairs = config.max_words**2
     if config.settings.kind == "document":
-        pairs = config.max_sentences * pairs + config.max_sentences**2
-    return max(1, min(64, _MOST_PAIRS // pairs))
+        word_pairs = config.max_sentences * word_pairs + config.max_sentences**2
+    return max(1, min(64, _MAX_WORD_PAIRS // word_pairs))
 
 
-def _check_pairs(sent: TextRequest, pipeline: Pipeline) -> None:
+def _check_pairs(request: TextRequest, pipeline: Pipeline) -> None:
     is_pair = pipeline.processor.kind == "pair"
-    if is_pair and not sent.has_pairs():
-        fix = "Send the second texts too."
+    if is_pair and not request.has_pairs():
+        fix = "Send the second texts, too."
         message = pair_mismatch(True, fix, pipeline.name)
-        raise ApiError(422, "pairs_missing", message, sent.pair_field)
-    if not is_pair and sent.has_pairs():
-        fix = f"Leave out {sent.pair_field}."
+        raise ApiError(422, "missing_pairs", message, request.pair_field)
+    if not is_pair and request.has_pairs():
+        fix = f"Remove {request.pair_field}."
         message = pair_mismatch(False, fix, pipeline.name)
-        raise ApiError(422, "pairs_not_wanted", message, sent.pair_field)
+        raise ApiError(422, "unexpected_pairs", message, request.pair_field)
 
 
 def _check_length(text: str, where: str, limits: Limits, max_words: int) -> None:
@@ -183,11 +195,11 @@ def _check_length(text: str, where: str, limits: Limits, max_words: int) -> None
         raise ApiError(
             422,
             "too_many_characters",
-            f"a text must have at most {limits.max_characters} characters, got "
-            f"{len(text)}. Send a shorter one.",
+            f"A text must have at most {limits.max_characters} characters, got "
+            f"{len(text)}. Send a shorter text.",
             where,
         )
-    # Words and the whitespace between them: a short text need not be split.
+    # Every word needs at least one character and a space; do not split short texts.
     if len(text) >= 2 * max_words and len(text.split()) > max_words:
         raise _too_many_words(max_words, where)
 
@@ -196,6 +208,6 @@ def _too_many_words(max_words: int, where: str) -> ApiError:
     return ApiError(
         422,
         "too_many_words",
-        f"a text must have at most {max_words} words here. Send a shorter one.",
+        f"A text must have at most {max_words} words. Send a shorter text.",
         where,
     )

@@ -1,1 +1,1 @@
-"""From files to batches: readers, words, word vectors."""
+"""Datasets, tokenizers, vocabularies and word vectors."""

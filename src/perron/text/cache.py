@@ -1,4 +1,4 @@
-"""Rows kept on disk as Arrow and mapped into memory, so that any corpus fits."""
+"""On-disk cache of datasets: memory-mapped Arrow files of any size."""
 
 import json
 import logging
@@ -15,94 +15,108 @@ from datasets import Dataset
 from perron.errors import DataError
 from perron.files import digest
 
-FORMAT_VERSION = 1  # raise it whenever a reader yields other rows for the same file
+FORMAT_VERSION = 1  # increment when a reader yields different rows for the same file
 BATCH = 1000
-_FACTS = b"perron"
+_METADATA_KEY = b"perron"
 
 log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """Return the folder that PERRON_CACHE names, else one in the user's cache."""
-    named = os.environ.get("PERRON_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "perron" / "data"
+    """Return the cache folder: PERRON_CACHE if set, else ``~/.cache/perron/data``."""
+    folder = os.environ.get("PERRON_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "perron" / "data"
 
 
-def key_of(what: Mapping[str, Any], files: Sequence[Path] = ()) -> str:
-    """Name what was read: another setting or a touched file gives another key."""
+def cache_key(values: Mapping[str, Any], files: Sequence[Path] = ()) -> str:
+    """Return a key that changes if a value changes or a file is modified.
+
+    Args:
+        values: Settings and other values that determine the rows.
+        files: Files that determine the rows. They are compared by path, size and
+            modification time.
+    """
     states = [(path, path.stat()) for path in (file.resolve() for file in files)]
     stamps = [[str(path), state.st_size, state.st_mtime_ns] for path, state in states]
-    written = json.dumps([FORMAT_VERSION, what, stamps], sort_keys=True, default=str)
-    return digest([written.encode()])[:32]
+    content = json.dumps([FORMAT_VERSION, values, stamps], sort_keys=True, default=str)
+    return digest([content.encode()])[:32]
 
 
-def stored(
+def cached_dataset(
     rows: Iterable[Mapping[str, Any]],
     schema: pa.Schema,
     key: str,
     cache: Path | None = None,
-    facts: Callable[[], Mapping[str, Any]] = dict,
+    metadata: Callable[[], Mapping[str, Any]] = dict,
 ) -> Dataset:
-    """Return the rows as a memory-mapped dataset; read them only if the key is new.
+    """Return the rows as a memory-mapped dataset, writing it on the first call.
 
-    The rows are written as they arrive, 1000 at a time, under a temporary name that
-    becomes ``<cache>/<key>.arrow`` at the end: whoever looks sees all of it or
-    nothing, and of two who write at once the later wins with the same content.
+    Rows are written as they arrive, 1000 at a time, to a temporary file that is then
+    renamed to ``<cache>/<key>.arrow``. The write is atomic; if two processes write the
+    same key, the last one wins with identical content.
 
     Args:
-        rows: drawn from at most once, and not at all if the file is there.
-        schema: names and types of the columns; other fields of a row are ignored.
-        key: see `key_of`.
-        cache: unless given, `cache_folder`.
-        facts: asked after the last row for what should be kept with the rows, as
-            JSON; `facts_of` gives it back.
+        rows: Rows to write. Not consumed if the file exists.
+        schema: Names and types of the columns. Other fields of a row are ignored.
+        key: Name of the file, see `cache_key`.
+        cache: Cache folder. Defaults to `cache_folder()`.
+        metadata: Called after the last row. Its result is stored with the rows as JSON,
+            see `read_metadata`.
     """
     path = (cache or cache_folder()) / f"{key}.arrow"
     if path.exists():
         try:
-            facts_of(found := Dataset.from_file(str(path)))
+            read_metadata(dataset := Dataset.from_file(str(path)))
         except (pa.ArrowException, OSError, ValueError) as error:
-            log.warning("%s is broken and is written again (%s)", path, error)
+            log.warning("%s is corrupt and will be rewritten (%s)", path, error)
         else:
-            return found
-    _write(rows, schema, path, facts)
+            return dataset
+    _write(rows, schema, path, metadata)
     return Dataset.from_file(str(path))
 
 
-def facts_of(dataset: Dataset) -> dict[str, Any]:
-    """Return what was kept with the rows of a dataset that came from `stored`."""
+def read_metadata(dataset: Dataset) -> dict[str, Any]:
+    """Return the metadata of a dataset that `cached_dataset` returned.
+
+    Raises:
+        DataError: The file is incomplete.
+    """
     path = dataset.cache_files[0]["filename"]
     with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
         metadata = None
-        for _, of_this_batch in reader.iter_batches_with_custom_metadata():
-            metadata = of_this_batch
-    if metadata is None or _FACTS not in metadata:
-        raise DataError("the end of the file is missing", path)
-    return dict(json.loads(metadata[_FACTS]))
+        for _, batch_metadata in reader.iter_batches_with_custom_metadata():
+            metadata = batch_metadata
+    if metadata is None or _METADATA_KEY not in metadata:
+        raise DataError("the file is incomplete", path)
+    return dict(json.loads(metadata[_METADATA_KEY]))
 
 
 def _write(
     rows: Iterable[Mapping[str, Any]],
     schema: pa.Schema,
     path: Path,
-    facts: Callable[[], Mapping[str, Any]],
+    metadata: Callable[[], Mapping[str, Any]],
 ) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
     except OSError as error:
-        advice = "PERRON_CACHE names a folder that can be written"
-        problem = f"cannot keep the data there ({error}); {advice}"
-        raise DataError(problem, path) from error
+        raise DataError(
+            f"cannot write to the cache ({error}). Set PERRON_CACHE to a writable "
+            "folder.",
+            path,
+        ) from error
     try:
         with os.fdopen(handle, "wb") as file, pa.ipc.new_stream(file, schema) as writer:
             remaining = iter(rows)
             while batch := list(islice(remaining, BATCH)):
                 writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
-            # A stream's schema comes first, but the facts are known last: they go
-            # with an empty batch, which also marks the file as complete.
+            # The schema comes first in a stream, but the metadata is only known at the
+            # end. It is attached to an empty last batch, whose presence also shows that
+            # the file is complete.
             end = pa.RecordBatch.from_pylist([], schema)
-            writer.write_batch(end, {_FACTS: json.dumps(dict(facts())).encode()})
+            content = json.dumps(dict(metadata())).encode()
+            writer.write_batch(end, {_METADATA_KEY: content})
         Path(name).chmod(0o644)
         os.replace(name, path)
     except BaseException:

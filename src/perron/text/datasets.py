@@ -1,4 +1,4 @@
-"""Datasets from settings, and their statistics."""
+"""Loading of datasets, and dataset statistics."""
 
 import json
 import logging
@@ -16,83 +16,84 @@ from datasets import Dataset
 
 from perron.errors import DataError, InvalidRows, SettingsError
 from perron.files import digest
-from perron.text.cache import facts_of, key_of, stored
+from perron.text.cache import cache_key, cached_dataset, read_metadata
 from perron.text.formats import (
     Columns,
     DataFile,
     Format,
     Row,
-    format_named,
-    format_of,
+    get_format,
+    infer_format,
 )
 from perron.text.formats.base import check_encoding
-from perron.text.formats.rows import checked, text_problem
-from perron.text.sampling import shuffled, split_at_random, split_by_class
+from perron.text.formats.rows import text_problem, usable_rows
+from perron.text.sampling import random_split, stable_permutation, stratified_split
 from perron.text.settings import DataSettings
 from perron.text.tokenizers import Case
-from perron.text.vocabulary import dataset_counts
+from perron.text.vocabulary import count_dataset_words
 
-# The settings that change which rows a file gives, besides the format's own.
-_MATTER = {"format", "text", "text_pair", "label", "encoding"}
-_MATTER |= {"skip_invalid", "drop_labels"}
+# Settings that determine the rows read from a file, besides the format's own options.
+_CACHE_KEY_SETTINGS = {"format", "text", "text_pair", "label", "encoding"}
+_CACHE_KEY_SETTINGS |= {"skip_invalid", "drop_labels"}
 
 log = logging.getLogger(__name__)
 
 
 class SourceRows(NamedTuple):
-    """The rows of one file, and how many were left out."""
+    """Usable rows of one file, and the number of rows skipped and dropped."""
 
     rows: Dataset
-    place: str
+    source_name: str
     skipped: int
     dropped: int
 
 
 def source_files(settings: DataSettings, root: Path | None = None) -> list[Path]:
-    """Return the files of the settings, none for the hub; raise if one is missing."""
+    """Return the data files, none for the Hub; raise a DataError if one is missing."""
     names = (settings.train, settings.dev, settings.test)
-    given = [name for name in names if name is not None]
-    return format_named(settings.format).files(given, root)
+    present = [name for name in names if name is not None]
+    return get_format(settings.format).files(present, root)
 
 
 def read_source(
     settings: DataSettings, name: str | None, root: Path | None, training: bool = False
 ) -> SourceRows:
-    """Return the usable rows of one file, with their labels by name."""
-    format = format_named(settings.format)
-    bad = InvalidRows(settings.skip_invalid)
+    """Read the usable rows of one file; labels are class names."""
+    format = get_format(settings.format)
+    invalid_rows = InvalidRows(settings.skip_invalid)
     options = {
         key: getattr(settings, key)
         for key in format.options
         if training or key not in format.training_options
     }
+    columns = settings.columns
     file = format.open(
-        DataFile(str(name), bad, settings.columns, settings.encoding, options), root
+        DataFile(str(name), invalid_rows, columns, settings.encoding, options), root
     )
-    what = settings.model_dump(include=_MATTER) | {"options": options}
-    what |= format.facts(file)
+    key_values = settings.model_dump(include=_CACHE_KEY_SETTINGS) | {"options": options}
+    key_values |= format.cache_key_values(file)
     paths = [] if file.path is None else [file.path]
-    key = key_of(what, [*paths, *_code_of(format)])
+    key = cache_key(key_values, [*paths, *_source_code(format)])
     drop = {*settings.drop_labels, *format.drop_labels}
-    usable = checked(format.read(file), file.place, bad, drop)
-    data = stored(
-        (row._asdict() for row in usable),
+    rows = usable_rows(format.read(file), file.source_name, invalid_rows, drop)
+    data = cached_dataset(
+        (row._asdict() for row in rows),
         _schema(is_pair=settings.text_pair is not None),
         key,
-        facts=lambda: {
-            "skipped": bad.skipped[file.place],
-            "dropped": bad.dropped[file.place],
-            "problems": bad.problems,
+        metadata=lambda: {
+            "skipped": invalid_rows.skipped[file.source_name],
+            "dropped": invalid_rows.dropped[file.source_name],
+            "problems": invalid_rows.problems,
         },
     )
-    facts = facts_of(data)
-    for problem in facts["problems"]:
-        log.warning("left out: %s", problem)
-    return SourceRows(data, file.place, facts["skipped"], facts["dropped"])
+    metadata = read_metadata(data)
+    for problem in metadata["problems"]:
+        log.warning("skipped an invalid row: %s", problem)
+    return SourceRows(data, file.source_name, metadata["skipped"], metadata["dropped"])
 
 
-def _code_of(format: Format) -> list[Path]:
-    """Return the source file of a format of the user's, which changes what is read."""
+def _source_code(format: Format) -> list[Path]:
+    """Return the file that defines a user-defined format, for the cache key."""
     module = type(format).__module__
     path = getattr(sys.modules.get(module), "__file__", None)
     return [] if path is None or module.startswith("perron.") else [Path(path)]
@@ -105,74 +106,78 @@ def _schema(is_pair: bool) -> pa.Schema:
     )
 
 
-def labels_of(settings: DataSettings, train: SourceRows) -> tuple[str, ...]:
-    """Return the classes: the format's own, else those found, in order.
+def find_labels(settings: DataSettings, train: SourceRows) -> tuple[str, ...]:
+    """Return the class names: those of the format, else the sorted labels of the rows.
 
-    Names that are all whole numbers are ordered as numbers.
+    Labels are sorted as numbers if all of them are integers.
 
     Raises:
-        DataError: there are fewer than two.
+        DataError: The rows have fewer than two distinct labels.
     """
-    found = pc.unique(train.rows.data.column("label")).to_pylist()
-    if len(found) < 2:
-        listed = ", ".join(found)
-        raise DataError(f"two classes are needed; all rows are {listed!r}", train.place)
-    format = format_named(settings.format)
+    labels = pc.unique(train.rows.data.column("label")).to_pylist()
+    if len(labels) < 2:
+        problem = f"at least two classes are required, got only {', '.join(labels)!r}."
+        raise DataError(problem, train.source_name)
+    format = get_format(settings.format)
     fixed = format.labels({key: getattr(settings, key) for key in format.options})
     if fixed is not None:
         return fixed
     try:
-        return tuple(sorted(found, key=int))
+        return tuple(sorted(labels, key=int))
     except ValueError:
-        return tuple(sorted(found))
+        return tuple(sorted(labels))
 
 
-def numbered(
+def with_label_ids(
     source: SourceRows, labels: Sequence[str], skip_invalid: bool
 ) -> SourceRows:
-    """Put each label's index in the place of its name; the texts stay on disk.
+    """Replace each label by its index in ``labels``; the texts stay on disk.
 
     Raises:
-        DataError: a label is not among ``labels``, unless bad rows are skipped.
+        DataError: A label is unknown (unless ``skip_invalid``), or no rows are left.
     """
     rows = source.rows
     index = pc.index_in(rows.data.column("label"), value_set=pa.array(list(labels)))
-    numbers = index.fill_null(-1).to_numpy().astype(np.int64)
-    known = numbers >= 0
-    bad = InvalidRows(skip_invalid)
+    label_ids = index.fill_null(-1).to_numpy().astype(np.int64)
+    known = label_ids >= 0
+    invalid_rows = InvalidRows(skip_invalid)
+    expected = ", ".join(labels)
     for row in rows.select(np.flatnonzero(~known)):
-        problem = f"unknown label {row['label']!r}; known are: {', '.join(labels)}"
-        bad.report(source.place, row["line"], problem)
-    rows = rows.remove_columns("label").add_column("label", numbers)
+        problem = f"label must be one of {expected}, got {row['label']!r}"
+        invalid_rows.report(source.source_name, row["line"], problem)
+    rows = rows.remove_columns("label").add_column("label", label_ids)
     if not known.all():
         rows = rows.select(np.flatnonzero(known))
     if not len(rows):
-        raise DataError(f"no usable rows; {bad.problems[0]}", source.place)
-    skipped = source.skipped + bad.skipped[source.place]
+        raise DataError(
+            f"no usable rows. First problem: {invalid_rows.problems[0]}",
+            source.source_name,
+        )
+    skipped = source.skipped + invalid_rows.skipped[source.source_name]
     return source._replace(rows=rows, skipped=skipped)
 
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)
-DEV_ALONE = (0.9, 0.1, 0.0)  # a test file is given: a tenth of train becomes dev
+DEFAULT_SPLIT_WITH_TEST = (0.9, 0.1, 0.0)  # if there is a test file
 PARTS = ("train", "dev", "test")
-TEXT_ALONE = Columns(text="text", pair=None, label=None)
+TEXT_ONLY = Columns(text="text", pair=None, label=None)
 
 
 @dataclass(frozen=True)
 class Splits:
-    """What is trained on, chosen by and tested on.
+    """Train, dev and test data.
 
     The datasets have the columns ``text``, ``label`` (an index into ``labels``),
-    ``line`` (of the file, from 1) and, for pairs, ``pair``.
+    ``line`` (the line of the file, starting at 1) and, for pairs, ``pair``.
 
     Attributes:
-        train: rows to train on.
-        dev: rows that choose the best epoch.
-        test: rows to test on, if there are any.
-        labels: names of the classes.
-        is_pair: whether there are two texts to a row.
-        skipped: bad rows left out of each file.
-        dropped: rows of each file left out for their label.
+        train: Rows to train on.
+        dev: Rows used to select the best epoch.
+        test: Rows to test on, or None.
+        labels: Names of the classes.
+        is_pair: Whether each row has two texts.
+        skipped: Number of invalid rows skipped in each file.
+        dropped: Number of rows in each file that were dropped because of their label.
     """
 
     train: Dataset
@@ -185,33 +190,32 @@ class Splits:
 
 
 def load_data(settings: DataSettings, root: Path | None = None) -> Splits:
-    """Read, check and part the data that the settings describe.
+    """Load a dataset: read, validate and split it.
 
     Args:
-        settings: which files, in which format.
-        root: folder of relative paths; unless given, they are looked for in the
-            folder that PERRON_DATA names, then in the current one.
+        settings: Data settings.
+        root: Folder of relative paths. Defaults to the folder in PERRON_DATA, then the
+            current folder.
     """
-    named = read_source(settings, settings.train, root, training=True)
-    labels = labels_of(settings, named)
-    train = numbered(named, labels, settings.skip_invalid)
+    source = read_source(settings, settings.train, root, training=True)
+    labels = find_labels(settings, source)
+    train = with_label_ids(source, labels, settings.skip_invalid)
     dev, test = (
-        None if name is None else _numbered_source(settings, name, labels, root)
+        None if name is None else _read_labeled(settings, name, labels, root)
         for name in (settings.dev, settings.test)
     )
     sources = [source for source in (train, dev, test) if source is not None]
-    if dev is None:
-        parts = _split(train.rows, settings)
-    else:
-        parts = train.rows, dev.rows, None
+    parts = (
+        _split(train.rows, settings) if dev is None else (train.rows, dev.rows, None)
+    )
     return Splits(
-        train=_drawn(parts[0], settings),
+        train=_sample_train_rows(parts[0], settings),
         dev=parts[1],
         test=parts[2] if test is None else test.rows,
         labels=labels,
         is_pair=settings.text_pair is not None,
-        skipped={source.place: source.skipped for source in sources},
-        dropped={source.place: source.dropped for source in sources},
+        skipped={source.source_name: source.skipped for source in sources},
+        dropped={source.source_name: source.dropped for source in sources},
     )
 
 
@@ -221,21 +225,23 @@ def load_split(
     labels: Sequence[str],
     root: Path | None = None,
 ) -> SourceRows:
-    """Read a file to test a model on that knows ``labels``; the rest is as trained.
+    """Read one file or split to evaluate a trained model on.
 
     Args:
-        settings: those of the training, perhaps with another format.
-        name: a path; for hub a split; for packaged data train, dev or test.
-        labels: names of the classes in the model's order.
-        root: see `load_data`.
+        settings: Data settings of the training run; the format may differ.
+        name: Path of a file; for the Hub, name of a split; for packaged data, one of
+            train, dev and test.
+        labels: Names of the classes, in the model's order.
+        root: Folder of relative paths, see `load_data`.
     """
-    source = _numbered_source(settings, name, labels, root)
-    format = format_named(settings.format)
+    source = _read_labeled(settings, name, labels, root)
+    format = get_format(settings.format)
     if format.location != "package":
         return source
     if name not in PARTS:
         raise SettingsError(
-            f"--part must be train, dev or test of {settings.format}, got {name!r}."
+            f"--part must be train, dev or test for format {settings.format}, "
+            f"got {name!r}."
         )
     return source._replace(rows=_split(source.rows, settings)[PARTS.index(name)])
 
@@ -243,36 +249,36 @@ def load_split(
 def read_texts(
     path: str | Path,
     format: str | None = None,
-    columns: Columns = TEXT_ALONE,
-    bad: InvalidRows | None = None,
+    columns: Columns = TEXT_ONLY,
+    invalid_rows: InvalidRows | None = None,
     encoding: str = "utf-8",
     keep_columns: bool = False,
 ) -> Iterator[Row]:
-    """Yield texts to classify, one at a time; empty ones are texts too.
+    """Yield texts to classify, one at a time, including empty ones.
 
     Args:
-        path: A table or JSON lines with the named columns. In a ``.txt`` file, and with
-            the format lines, every line is a text without a label.
-        format: Name of the format. Defaults to that of the file's extension.
-        columns: Columns of the texts; with a label, rows have labels too.
-        bad: What happens to rows that cannot be read. Defaults to an error.
+        path: File with one text per row. In a ``.txt`` file, or with the format
+            ``lines``, each line is a text without a label.
+        format: Name of the format. Defaults to the format of the file's extension.
+        columns: Columns to read. Labels are optional.
+        invalid_rows: Policy for rows that cannot be read. Defaults to raising an error.
         encoding: Encoding of text files.
-        keep_columns: Keep all columns of the file, in `Row.columns`.
+        keep_columns: Keep all columns of the file in `Row.columns`.
     """
-    chosen = format_named(format or format_of(path))
+    chosen = get_format(format or infer_format(path))
     file = DataFile(
         str(path),
-        bad or InvalidRows(),
+        invalid_rows or InvalidRows(),
         columns,
         check_encoding(encoding),
         keep_columns=keep_columns,
     )
     if chosen.location == "file":
         file = chosen.open(file)
-    return _storable(chosen.read_texts(file), file)
+    return _report_unstorable(chosen.read_texts(file), file)
 
 
-def _storable(rows: Iterator[Row], file: DataFile) -> Iterator[Row]:
+def _report_unstorable(rows: Iterator[Row], file: DataFile) -> Iterator[Row]:
     for row in rows:
         if problem := text_problem(row):
             file.report(row.line, problem)
@@ -280,63 +286,66 @@ def _storable(rows: Iterator[Row], file: DataFile) -> Iterator[Row]:
             yield row
 
 
-def _numbered_source(
+def _read_labeled(
     settings: DataSettings, name: str, labels: Sequence[str], root: Path | None
 ) -> SourceRows:
     source = read_source(settings, name, root)
-    return numbered(source, labels, settings.skip_invalid)
+    return with_label_ids(source, labels, settings.skip_invalid)
 
 
-def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
-    """Return as many rows as are asked for, in the file's order.
+def _sample_train_rows(train: Dataset, settings: DataSettings) -> Dataset:
+    """Return ``max_train_rows`` random rows, in the order of the file.
 
-    They are the first of an order that does not know how many that is, so that fewer
-    rows are some of more rows.
+    These are the first rows of a permutation that does not depend on their number, so
+    that a smaller sample is a subset of a larger one.
     """
     count = settings.max_train_rows
     if count is None:
         return train
     if count > len(train):
         raise SettingsError(
-            f"data.max_train_rows = {count}: there are {len(train)} rows to train on; ask "
-            "for as many or fewer"
+            f"data.max_train_rows must be at most {len(train)}, the number of training "
+            f"rows, got {count}."
         )
-    return train.select(sorted(shuffled(len(train), settings.split_seed)[:count]))
+    return train.select(
+        sorted(stable_permutation(len(train), settings.split_seed)[:count])
+    )
 
 
 def _split(
     rows: Dataset, settings: DataSettings
 ) -> tuple[Dataset, Dataset, Dataset | None]:
-    """Return train, dev and test, without copying a text, in the file's order."""
+    """Return train, dev and test in the order of the file, without copying texts."""
     texts = (text for batch in rows.iter(1000) for text in batch["text"])
-    fixed = format_named(settings.format).fixed_split(texts)
+    fixed = get_format(settings.format).fixed_split(texts)
     if fixed is not None:
         fractions, order = fixed
     else:
-        default = DEFAULT_SPLIT if settings.test is None else DEV_ALONE
+        default = DEFAULT_SPLIT if settings.test is None else DEFAULT_SPLIT_WITH_TEST
         fractions = settings.split or default
-        order = shuffled(len(rows), settings.split_seed)
+        order = stable_permutation(len(rows), settings.split_seed)
     if fixed is None and settings.stratify:
         labels = np.asarray(rows["label"][:])
-        parts = split_by_class(labels, order, fractions)
+        parts = stratified_split(labels, order, fractions)
     else:
-        parts = split_at_random(order, fractions)
+        parts = random_split(order, fractions)
     train, dev, test = (rows.select(sorted(part)) for part in parts)
     return train, dev, test if len(test) else None
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Sizes, classes, length and vocabulary.
+    """Dataset statistics.
 
     Attributes:
-        sizes: texts of each part.
-        labels: texts of each class in the training data.
-        mean_length: words of a training text; of both texts of a pair, each on its own.
-        vocabulary: different words of the training data.
-        skipped: bad rows left out.
-        dropped: rows left out for their label.
-        fingerprint: digest of all texts and labels, in their order.
+        sizes: Number of rows in train, dev and test.
+        labels: Number of training rows of each class.
+        mean_length: Mean number of words per training text. The texts of a pair count
+            separately.
+        vocabulary: Number of distinct words in the training data.
+        skipped: Number of invalid rows skipped.
+        dropped: Number of rows dropped because of their label.
+        fingerprint: Hash of all texts and labels, in order.
     """
 
     sizes: dict[str, int]
@@ -349,18 +358,24 @@ class Statistics:
 
 
 def statistics(splits: Splits, settings: DataSettings, case: Case) -> Statistics:
-    """Count; each word is counted once and the counts are kept on disk."""
+    """Compute the statistics of a dataset; word counts are cached on disk.
+
+    Args:
+        splits: Data, see `load_data`.
+        settings: Settings that the data were loaded with.
+        case: Whether words are lowercased before they are counted.
+    """
     parts: dict[str, Dataset | None] = {
         "train": splits.train,
         "dev": splits.dev,
         "test": splits.test,
     }
-    counts = dataset_counts(splits.train, case, settings)
+    counts = count_dataset_words(splits.train, case, settings)
     texts = len(splits.train) * (2 if splits.is_pair else 1)
     classes = Counter(splits.train["label"])
     return Statistics(
         {name: 0 if rows is None else len(rows) for name, rows in parts.items()},
-        {label: classes[row] for row, label in enumerate(splits.labels)},
+        {label: classes[index] for index, label in enumerate(splits.labels)},
         sum(counts.values()) / max(1, texts),
         len(counts),
         sum(splits.skipped.values()),
@@ -370,7 +385,7 @@ def statistics(splits: Splits, settings: DataSettings, case: Case) -> Statistics
 
 
 def _fingerprint(parts: Iterable[Dataset | None], labels: tuple[str, ...]) -> str:
-    """Hash what the rows say; from which files, and how they are written, is not."""
+    """Hash the texts and labels, independent of file names and formats."""
 
     def content() -> Iterator[bytes]:
         yield json.dumps(labels).encode()

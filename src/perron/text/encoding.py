@@ -1,4 +1,4 @@
-"""Texts, pairs and documents as ids of words; documents are split into sentences."""
+"""Encoding of texts, pairs and documents as token ids, with sentence splitting."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,106 +12,113 @@ from datasets import Dataset
 from pydantic import BaseModel, ConfigDict, Field
 
 from perron.errors import SettingsError
-from perron.text.cache import key_of, stored
+from perron.text.cache import cache_key, cached_dataset
 from perron.text.tokenizers import (
     Case,
     SpecialTokens,
     SubwordTokenizer,
     TextTokenizer,
-    Word,
+    Token,
 )
 
 Span = tuple[int, int]
 
-# Where a new sentence begins in any case: line breaks, those of web pages too.
-_BREAK = re.compile(r"<br\s*/?>|[\r\n]", re.IGNORECASE)
+# Line breaks, including those of HTML, always start a new sentence.
+_LINE_BREAK = re.compile(r"<br\s*/?>|[\r\n]", re.IGNORECASE)
 
-# spaCy takes one mark after the other from the ends of what has no blanks, and looks
-# at all of the rest each time.
-_LONGEST = 100
-_RUN = re.compile(rf"\S{{{_LONGEST + 1},}}")
+# spaCy's tokenizer takes quadratic time in the length of a run without whitespace,
+# because it strips one punctuation mark at a time. Longer runs are split.
+_MAX_RUN = 100
+_LONG_RUN = re.compile(rf"\S{{{_MAX_RUN + 1},}}")
 
 
-def split_sentences(texts: Sequence[str], mark: str | None = None) -> list[list[Span]]:
-    """Return for each document the spans of its sentences, none of them blank.
+def split_sentences(
+    texts: Sequence[str], separator: str | None = None
+) -> list[list[Span]]:
+    """Return the spans of the sentences of each document.
 
-    By the mark, where the format has one; else by spaCy's rule-based sentencizer, line
-    by line.
+    Spans are stripped of whitespace, and empty sentences are omitted.
+
+    Args:
+        texts: Documents to split.
+        separator: String that separates sentences. Defaults to spaCy's rule-based
+            sentencizer, applied to each line.
     """
-    if mark is not None:
-        pattern = re.compile(re.escape(mark))
-        return [_parted(text, pattern) for text in texts]
+    if separator is not None:
+        pattern = re.compile(re.escape(separator))
+        return [_split(text, pattern) for text in texts]
     spans: list[list[Span]] = [[] for _ in texts]
     lines = [
         (text[start:end], (row, start))
         for row, text in enumerate(texts)
-        for start, end in _parted(text, _BREAK)
+        for start, end in _split(text, _LINE_BREAK)
     ]
-    for line, (row, start) in _sentencizer().pipe(lines, as_tuples=True):
+    for line, (row, offset) in _sentencizer().pipe(lines, as_tuples=True):
         for sentence in line.sents:
-            begin, end = start + sentence.start_char, start + sentence.end_char
-            spans[row] += _stripped(texts[row], begin, end)
+            start, end = offset + sentence.start_char, offset + sentence.end_char
+            spans[row] += _strip(texts[row], start, end)
     return spans
 
 
-def _parted(text: str, pattern: re.Pattern[str]) -> list[Span]:
-    """Return what stands between the matches, but for what is blank."""
-    cuts = [0]
+def _split(text: str, pattern: re.Pattern[str]) -> list[Span]:
+    """Return the stripped, nonempty spans between the matches."""
+    bounds = [0]
     for match in pattern.finditer(text):
-        cuts += [match.start(), match.end()]
-    cuts.append(len(text))
-    inner = list(pairwise(cuts))[::2]
-    return [span for start, end in inner for span in _stripped(text, start, end)]
+        bounds += [match.start(), match.end()]
+    bounds.append(len(text))
+    between = list(pairwise(bounds))[::2]
+    return [span for start, end in between for span in _strip(text, start, end)]
 
 
-def _stripped(text: str, start: int, end: int) -> Sequence[Span]:
-    piece = text[start:end]
-    start += len(piece) - len(piece.lstrip())
-    end -= len(piece) - len(piece.rstrip())
+def _strip(text: str, start: int, end: int) -> Sequence[Span]:
+    """Return the span without surrounding whitespace, or nothing if it is empty."""
+    content = text[start:end]
+    start += len(content) - len(content.lstrip())
+    end -= len(content) - len(content.rstrip())
     return [(start, end)] if start < end else []
 
 
 @cache
 def _sentencizer() -> Any:
     try:
-        import spacy  # here, because it takes seconds and only documents need it
+        import spacy  # slow to import, and only documents need it
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"documents need {error.name} to find their sentences: "
-            "pip install 'perron[documents]'"
+            f"Splitting documents into sentences requires {error.name}. Install it "
+            "with: pip install 'perron[documents]'"
         ) from error
 
     language = spacy.blank("en")
     language.add_pipe("sentencizer")
-    language.max_length = 10**9  # the limit is for parsers, which take more memory
+    language.max_length = 10**9  # the default protects parsers, which need more memory
     tokenizer = language.tokenizer
 
-    def by_pieces(text: str) -> Any:
-        pieces = [tokenizer(piece) for piece in _pieces(text)]
-        if len(pieces) == 1:
-            return pieces[0]
-        tokens = [token for piece in pieces for token in piece]
+    def tokenize(text: str) -> Any:
+        docs = [tokenizer(chunk) for chunk in _split_long_runs(text)]
+        if len(docs) == 1:
+            return docs[0]
+        tokens = [token for doc in docs for token in doc]
         words = [token.text for token in tokens]
-        blanks = [bool(token.whitespace_) for token in tokens]
-        return spacy.tokens.Doc(language.vocab, words, blanks)
+        spaces = [bool(token.whitespace_) for token in tokens]
+        return spacy.tokens.Doc(language.vocab, words, spaces)
 
-    language.tokenizer = by_pieces
+    language.tokenizer = tokenize
     return language
 
 
-def _pieces(text: str) -> list[str]:
-    """Cut what is longer than any word, and has no blanks, into even pieces."""
-    cuts = [0]
-    for run in _RUN.finditer(text):
+def _split_long_runs(text: str) -> list[str]:
+    """Split each run of non-whitespace that is too long into chunks of equal size."""
+    bounds = [0]
+    for run in _LONG_RUN.finditer(text):
         size = run.end() - run.start()
-        count = -(-size // _LONGEST)
-        cuts += [run.start() + size * place // count for place in range(1, count)]
-    cuts.append(len(text))
-    return [text[start:end] for start, end in pairwise(cuts)]
+        count = -(-size // _MAX_RUN)
+        bounds += [run.start() + size * index // count for index in range(1, count)]
+    bounds.append(len(text))
+    return [text[start:end] for start, end in pairwise(bounds)]
 
 
 Kind = Literal["text", "document", "pair"]
-_Piece = TypeVar("_Piece", int, Word)
+_Item = TypeVar("_Item", int, Token)
 
 _IDS = pa.list_(pa.int32())
 _COLUMNS: dict[Kind, dict[str, pa.DataType]] = {
@@ -123,55 +130,68 @@ _BATCH = 1000
 
 
 class TextSettings(BaseModel):
-    """How texts become words, and words a vocabulary."""
+    """Settings of the tokenizer and the vocabulary."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    case: Case = Field("lower", description="lower: Film and film are one word")
-    min_count: int = Field(1, ge=1, description="rarer words are unknown words")
+    case: Case = Field("lower", description="Convert texts to lowercase, or keep case.")
+    min_count: int = Field(
+        1, ge=1, description="Minimum count of a word; rarer words are unknown."
+    )
     vector_words: int = Field(
         0,
         ge=0,
-        description="this many of the first words of the word vectors, which are the "
-        "most frequent, join the vocabulary though no training text has them",
+        description="Number of words to add from the start of the word vectors, where "
+        "the most frequent words are, even if no training text contains them.",
     )
     max_words: int = Field(
-        50, ge=1, description="a text, or a sentence of a document, is cut here"
+        50,
+        ge=1,
+        description="Maximum number of words per text, or per sentence of a document.",
     )
-    max_sentences: int = Field(40, ge=1, description="a document is cut here")
+    max_sentences: int = Field(
+        40, ge=1, description="Maximum number of sentences per document."
+    )
 
 
-class FoundWords(NamedTuple):
-    """What a model reads one after the other; ``cut`` if more would follow.
+class TokenSequence(NamedTuple):
+    """The tokens of one text or sentence.
 
-    The words, or, where a tokenizer has smaller pieces, the pieces of words.
+    Attributes:
+        tokens: Tokens that the model sees: words or, for subword tokenizers, subwords.
+        truncated: Whether the text has more tokens.
     """
 
-    words: list[Word]
+    tokens: list[Token]
     truncated: bool
 
 
-class Found(NamedTuple):
-    """The words of a text, of both texts of a pair, or of a document's sentences.
+class TokenizedText(NamedTuple):
+    """A tokenized text, pair or document.
 
-    ``cut`` if the document has more sentences than the model reads.
+    Attributes:
+        sequences: Tokens of the text, of both texts of a pair, or of each sentence of a
+            document.
+        truncated: Whether the document has more sentences.
     """
 
-    parts: list[FoundWords]
+    sequences: list[TokenSequence]
     truncated: bool = False
 
 
 @dataclass(frozen=True)
 class TextProcessor:
-    """Turns texts, pairs or documents into ids, cut to the length that the model has.
+    """Encodes texts, pairs or documents as token ids, truncated to the model's limits.
 
     Attributes:
-        tokenizer: of the model.
-        kind: of the model.
-        max_words: of a text, or of a sentence of a document.
-        max_sentences: of a document.
-        pretokenized: words are parted by blanks already.
-        sentence_separator: stands between sentences; without one they are found by rules.
+        tokenizer: Tokenizer of the model.
+        kind: Kind of input of the model.
+        max_words: Maximum number of tokens per text, or per sentence of a document.
+        max_sentences: Maximum number of sentences per document.
+        pretokenized: Whether texts are already tokenized, with tokens separated by
+            whitespace.
+        sentence_separator: String that separates sentences. Defaults to rule-based
+            sentence splitting.
     """
 
     tokenizer: TextTokenizer
@@ -181,109 +201,115 @@ class TextProcessor:
     pretokenized: bool = False
     sentence_separator: str | None = None
 
-    def reading(
+    def for_input(
         self, pretokenized: bool, sentence_separator: str | None
     ) -> "TextProcessor":
-        """Return the same for texts that come in another form."""
+        """Return a copy for texts in another form."""
         return replace(
             self, pretokenized=pretokenized, sentence_separator=sentence_separator
         )
 
-    def rows(
+    def encode(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None
     ) -> list[dict[str, list[int]]]:
-        """Return the ids of each text, in the columns that `Examples` reads."""
+        """Return the token ids of each text, in the columns that `Examples` reads."""
         if self.kind == "document":
-            return self._documents(texts)
-        rows = [{"ids": ids} for ids in self._sequences(texts)]
+            return self._encode_documents(texts)
+        rows = [{"ids": ids} for ids in self._encode_texts(texts)]
         if self.kind == "pair":
             assert pairs is not None
-            for row, ids in zip(rows, self._sequences(pairs), strict=True):
+            for row, ids in zip(rows, self._encode_texts(pairs), strict=True):
                 row["pair_ids"] = ids
         return rows
 
-    def find_words(self, text: str, pair: str | None = None) -> Found:
-        """Return the words that the model sees, with their places in the text."""
+    def tokenize(self, text: str, pair: str | None = None) -> TokenizedText:
+        """Return the tokens that the model sees, with their spans in the text."""
         if self.kind != "document":
             texts = [text] if pair is None else [text, pair]
-            return Found([self._located(part, 0) for part in texts])
+            return TokenizedText([self._tokenize(part, 0) for part in texts])
         (spans,) = split_sentences([text], self.sentence_separator)
         sentences = [
-            self._located(text[start:end], start)
+            self._tokenize(text[start:end], start)
             for start, end in spans[: self.max_sentences]
         ]
-        seen = [sentence for sentence in sentences if self._has_words(sentence.words)]
-        return Found(seen, len(spans) > self.max_sentences)
+        sequences = [part for part in sentences if self._has_content(part.tokens)]
+        return TokenizedText(sequences, len(spans) > self.max_sentences)
 
-    def _located(self, text: str, offset: int) -> FoundWords:
-        found = self.tokenizer.find_words(text, self.pretokenized)
-        words = [
-            word._replace(start=word.start + offset, end=word.end + offset)
-            for word in self._cut(found)
+    def _tokenize(self, text: str, offset: int) -> TokenSequence:
+        tokens = self.tokenizer.tokenize(text, self.pretokenized)
+        shifted = [
+            token._replace(start=token.start + offset, end=token.end + offset)
+            for token in self._truncate(tokens)
         ]
-        return FoundWords(words, len(found) > self.max_words)
+        return TokenSequence(shifted, len(tokens) > self.max_words)
 
-    def _sequences(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         encoded = self.tokenizer.encode(texts, self.pretokenized)
-        return [self._cut(ids) for ids in encoded]
+        return [self._truncate(ids) for ids in encoded]
 
-    def _cut(self, found: list[_Piece]) -> list[_Piece]:
-        """Leave out what is too long, but keep the marks behind the text, if any."""
-        if len(found) <= self.max_words:
-            return found
-        marks = min(len(self._around.after), self.max_words - 1)
-        return found[: self.max_words - marks] + found[len(found) - marks :]
+    def _truncate(self, items: list[_Item]) -> list[_Item]:
+        """Truncate to `max_words`, keeping trailing special tokens."""
+        if len(items) <= self.max_words:
+            return items
+        count = min(len(self._special_tokens.after), self.max_words - 1)
+        return items[: self.max_words - count] + items[len(items) - count :]
 
-    def _has_words(self, found: list[_Piece]) -> bool:
-        return len(found) > len(self._around.before + self._around.after)
+    def _has_content(self, items: list[_Item]) -> bool:
+        """Return whether there is more than special tokens."""
+        before, after = self._special_tokens
+        return len(items) > len(before + after)
 
     @cached_property
-    def _around(self) -> SpecialTokens:
-        """The marks that the tokenizer gives with each text."""
+    def _special_tokens(self) -> SpecialTokens:
+        """Special tokens that the tokenizer adds to each text."""
         if isinstance(self.tokenizer, SubwordTokenizer):
-            return self.tokenizer.around
+            return self.tokenizer.kept_special_tokens
         return SpecialTokens((), ())
 
-    def _documents(self, texts: Sequence[str]) -> list[dict[str, list[int]]]:
-        spans = split_sentences(texts, self.sentence_separator)
+    def _encode_documents(self, texts: Sequence[str]) -> list[dict[str, list[int]]]:
+        spans = [
+            document[: self.max_sentences]
+            for document in split_sentences(texts, self.sentence_separator)
+        ]
         sentences = [
             text[start:end]
-            for text, inside in zip(texts, spans, strict=True)
-            for start, end in inside[: self.max_sentences]
+            for text, document in zip(texts, spans, strict=True)
+            for start, end in document
         ]
-        encoded = iter(self._sequences(sentences))
+        encoded = iter(self._encode_texts(sentences))
         rows = []
-        for inside in spans:
-            kept = [next(encoded) for _ in inside[: self.max_sentences]]
-            kept = [ids for ids in kept if self._has_words(ids)]
+        for document in spans:
+            sequences = [next(encoded) for _ in document]
+            sequences = [ids for ids in sequences if self._has_content(ids)]
             rows.append(
                 {
-                    "ids": [row for ids in kept for row in ids],
-                    "lengths": [len(ids) for ids in kept],
+                    "ids": [token_id for ids in sequences for token_id in ids],
+                    "lengths": [len(ids) for ids in sequences],
                 }
             )
         return rows
 
     def encode_dataset(self, dataset: Dataset) -> Dataset:
-        """Return the ids and labels of a dataset of texts, kept on disk like it."""
+        """Return the token ids and labels of a dataset of texts, cached on disk."""
         schema = pa.schema(
             {**_COLUMNS[self.kind], "label": pa.int64(), "line": pa.int32()}
         )
-        facts = {
-            "of": dataset._fingerprint,
+        key_values = {
+            "dataset": dataset._fingerprint,
             "tokenizer": self.tokenizer.to_json(),
-            "around": self._around,
+            "special_tokens": self._special_tokens,
             "kind": self.kind,
             "max_words": self.max_words,
             "max_sentences": self.max_sentences,
             "pretokenized": self.pretokenized,
             "sentence_separator": self.sentence_separator,
         }
-        return stored(self._encoded(dataset), schema, key_of(facts))
+        rows = self._encode_rows(dataset)
+        return cached_dataset(rows, schema, cache_key(key_values))
 
-    def _encoded(self, dataset: Dataset) -> Iterator[dict[str, Any]]:
+    def _encode_rows(self, dataset: Dataset) -> Iterator[dict[str, Any]]:
         for batch in dataset.iter(_BATCH):
-            rows = self.rows(batch["text"], batch.get("pair"))
+            rows = self.encode(batch["text"], batch.get("pair"))
             for row, label, line in zip(
                 rows, batch["label"], batch["line"], strict=True
             ):

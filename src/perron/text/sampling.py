@@ -1,4 +1,4 @@
-"""Splits, shuffling and batches: which rows are used when."""
+"""Dataset splits, shuffling and batches."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -12,97 +12,108 @@ from torch import Tensor
 
 from perron.errors import DataError
 
-Fractions = tuple[float, float, float]  # of train, dev and test
+Fractions = tuple[float, float, float]  # train, dev, test
 Rows = Sequence[int]
 
-_SMALLEST_CLASS = 3  # a row for each of train, dev and test
+_MIN_CLASS_SIZE = 3  # one row for each of train, dev and test
 
 
-def shuffled(count: int, seed: int) -> list[int]:
-    """Order 0, 1, ... by the SHA-256 of ``seed:index``: no generator may change it."""
+def stable_permutation(count: int, seed: int) -> list[int]:
+    """Return a permutation of ``range(count)``, sorted by SHA-256 of ``seed:index``.
+
+    Unlike the output of a random generator, it is the same in every library version.
+    """
     digests = [hashlib.sha256(f"{seed}:{i}".encode()).digest() for i in range(count)]
     return sorted(range(count), key=digests.__getitem__)
 
 
-def split_at_random(order: Rows, fractions: Fractions) -> tuple[Rows, Rows, Rows]:
+def random_split(order: Rows, fractions: Fractions) -> tuple[Rows, Rows, Rows]:
     """Return the rows of train, dev and test.
 
-    The first of ``order`` are test, the next dev, and the rest train. A part whose
-    fraction is not 0 has at least one row.
+    The first rows of ``order`` become test, the next ones dev, and the remaining ones
+    train. Each split with a nonzero fraction has at least one row.
+
+    Args:
+        order: All rows, shuffled.
+        fractions: Fractions of train, dev and test.
     """
     total = len(order)
     test = max(1, round(fractions[2] * total)) if fractions[2] > 0 else 0
     dev = max(1, round(fractions[1] * total))
     if test + dev >= total:
         raise DataError(
-            f"{total} rows are too few to split into train, dev and test as {fractions}"
+            f"{total} rows are too few for a split into train, dev and test with the "
+            f"fractions {fractions}."
         )
     return order[test + dev :], order[test : test + dev], order[:test]
 
 
-def split_by_class(
+def stratified_split(
     labels: np.ndarray, order: Rows, fractions: Fractions
 ) -> tuple[Rows, Rows, Rows]:
-    """Return the rows of train, dev and test, with each class in all of them.
+    """Return the rows of train, dev and test, stratified by class.
 
-    Of each class, the first rows of ``order`` are test, the next dev, and the rest
-    train. A part has as many rows of a class as its fraction of them, rounded so that
-    the part has the size that it would have without classes; but at least one row of
-    each class that has three or more. Smaller classes are train. Where no class has
-    three rows, classes are not looked at.
+    Within each class, the first rows of ``order`` become test, the next ones dev, and
+    the remaining ones train. Counts per class are rounded by the largest remainder, so
+    that the splits are as large as those of `random_split`. A class with at least three
+    rows has at least one row in each split; smaller classes go to train. If no class
+    has three rows, this is `random_split`.
 
     Args:
-        labels: Class of each row, from 0.
+        labels: Class index of each row.
         order: All rows, shuffled.
-        fractions: Of train, dev and test.
+        fractions: Fractions of train, dev and test.
     """
     classes: dict[int, list[int]] = {label: [] for label in sorted(set(labels))}
     for row in order:
         classes[labels[row]].append(row)
     sizes = [len(rows) for rows in classes.values()]
-    if max(sizes) < _SMALLEST_CLASS:
-        return split_at_random(order, fractions)
+    if max(sizes) < _MIN_CLASS_SIZE:
+        return random_split(order, fractions)
     test = _class_counts(sizes, fractions[2], [size - 2 for size in sizes])
-    room = [size - 1 - count for size, count in zip(sizes, test, strict=True)]
-    dev = _class_counts(sizes, fractions[1], room)
+    limits = [size - 1 - count for size, count in zip(sizes, test, strict=True)]
+    dev = _class_counts(sizes, fractions[1], limits)
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
-    for rows, first, second in zip(classes.values(), test, dev, strict=True):
-        parts[2].extend(rows[:first])
-        parts[1].extend(rows[first : first + second])
-        parts[0].extend(rows[first + second :])
+    for rows, n_test, n_dev in zip(classes.values(), test, dev, strict=True):
+        parts[2].extend(rows[:n_test])
+        parts[1].extend(rows[n_test : n_test + n_dev])
+        parts[0].extend(rows[n_test + n_dev :])
     return parts
 
 
-def _class_counts(sizes: Rows, fraction: float, room: Rows) -> list[int]:
-    """Return how many rows of each class a part has, by the largest remainder."""
+def _class_counts(sizes: Rows, fraction: float, limits: Rows) -> list[int]:
+    """Return the number of rows per class in a split, by the largest remainder."""
     if fraction == 0:
         return [0] * len(sizes)
-    wanted = [fraction * size for size in sizes]
+    quotas = [fraction * size for size in sizes]
     counts = [
-        min(max(1, int(share)), most) if size >= _SMALLEST_CLASS else 0
-        for share, size, most in zip(wanted, sizes, room, strict=True)
+        min(max(1, int(quota)), limit) if size >= _MIN_CLASS_SIZE else 0
+        for quota, size, limit in zip(quotas, sizes, limits, strict=True)
     ]
-    left = round(fraction * sum(sizes)) - sum(counts)
-    growing = [
-        place
-        for place, size in enumerate(sizes)
-        if size >= _SMALLEST_CLASS and counts[place] < room[place]
+    remaining = round(fraction * sum(sizes)) - sum(counts)
+    candidates = [
+        label
+        for label, size in enumerate(sizes)
+        if size >= _MIN_CLASS_SIZE and counts[label] < limits[label]
     ]
-    growing.sort(key=lambda place: counts[place] - wanted[place])
-    for place in growing[: max(0, left)]:
-        counts[place] += 1
+    candidates.sort(key=lambda label: counts[label] - quotas[label])
+    for label in candidates[: max(0, remaining)]:
+        counts[label] += 1
     return counts
 
 
-# Batches are cut from pools of this many, sorted by length: enough for little padding,
-# few enough for neighbors to change from one epoch to the next.
-POOL = 20
+# Rows are sorted by length within pools of this many batches. Large pools reduce
+# padding; small pools give each row different neighbors in each epoch.
+BATCHES_PER_POOL = 20
 
 
 class Batch(NamedTuple):
-    """Flat ids and lengths, by the names of the model's arguments, and labels.
+    """A batch of texts.
 
-    ``weights`` has the weight of each text; None if all count the same.
+    Attributes:
+        inputs: Arguments of the model by name: flat token ids and lengths.
+        labels: Class index of each text.
+        weights: Weight of each text, or None for equal weights.
     """
 
     inputs: dict[str, Tensor]
@@ -110,21 +121,29 @@ class Batch(NamedTuple):
     weights: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "Batch":
-        """Return the batch on a device."""
+        """Return the batch on the given device."""
         inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
         weights = None if self.weights is None else self.weights.to(device)
         return Batch(inputs, self.labels.to(device), weights)
 
 
 class Examples:
-    """Encoded texts with labels, memory-mapped; any rows of them make a batch."""
+    """Encoded texts and labels, memory-mapped.
+
+    Attributes:
+        weights: Weight of each text, or None for equal weights.
+        sizes: Number of tokens in each row.
+        labels: Class index of each row.
+        is_document: Whether the rows are documents.
+        is_pair: Whether the rows are pairs of texts.
+    """
 
     def __init__(self, dataset: Dataset, weights: np.ndarray | None = None) -> None:
         """Wrap a dataset.
 
         Args:
             dataset: Encoded texts and labels; see `TextProcessor.encode_dataset`.
-            weights: Weight of each text. Defaults to the same weight for all.
+            weights: Weight of each text. Defaults to equal weights.
         """
         self.weights = None if weights is None else weights.astype(np.float32)
         self._rows = dataset.with_format("arrow")
@@ -142,7 +161,7 @@ class Examples:
         return len(self._rows)
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> Batch:
-        """Return these rows, one text after the other."""
+        """Return a batch of the given rows, in the given order."""
         table: pa.Table = self._rows[np.asarray(rows)]
         labels = torch.from_numpy(table.column("label").to_numpy().copy())
         weights = None
@@ -151,8 +170,8 @@ class Examples:
         return Batch(_inputs(table), labels, weights)
 
 
-def inputs_of(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-    """Return the model's arguments for rows of `TextProcessor.rows`."""
+def collate(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    """Return the arguments of the model for rows from `TextProcessor.encode`."""
     types = pa.schema({name: pa.list_(pa.int32()) for name in rows[0]})
     return _inputs(pa.Table.from_pylist(rows, schema=types))
 
@@ -169,7 +188,7 @@ def _inputs(table: pa.Table) -> dict[str, Tensor]:
 
 
 def _flat(table: pa.Table, name: str) -> tuple[Tensor, Tensor]:
-    """Return all numbers of a column of lists, and how many each list has."""
+    """Return the flattened values of a column of lists, and the list lengths."""
     lists = table.column(name).combine_chunks()
     return _tensor(lists.flatten()), _tensor(lists.value_lengths())
 
@@ -189,25 +208,30 @@ def _sizes(rows: Dataset, name: str) -> np.ndarray:
 def epoch_batches(
     sizes: np.ndarray, batch_size: int, seed: int, epoch: int
 ) -> list[np.ndarray]:
-    """Return the rows of each batch of an epoch: every row once, in a random order.
+    """Return the rows of each training batch; every row occurs once, in random order.
 
-    Texts of like length share a batch. The order depends on the seed and the epoch, and
-    on nothing else.
+    Each batch has texts of similar length. The order depends only on the arguments.
+
+    Args:
+        sizes: Number of tokens in each row.
+        batch_size: Number of rows per batch.
+        seed: Random seed.
+        epoch: Number of the epoch.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(sizes))
     batches = []
-    for begin in range(0, len(order), POOL * batch_size):
-        pool = order[begin : begin + POOL * batch_size]
+    for begin in range(0, len(order), BATCHES_PER_POOL * batch_size):
+        pool = order[begin : begin + BATCHES_PER_POOL * batch_size]
         pool = pool[np.argsort(sizes[pool], kind="stable")]
-        # The short batch is the first: texts of like length, not the odd ones out.
+        # If one batch is smaller, it gets the shortest texts.
         cuts = np.arange(len(pool) % batch_size, len(pool), batch_size)
         batches += [part for part in np.split(pool, cuts) if len(part)]
-    return [batches[place] for place in rng.permutation(len(batches))]
+    return [batches[index] for index in rng.permutation(len(batches))]
 
 
-def batches_in_order(sizes: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Yield the rows of batches for evaluation: every row once, longest first."""
+def evaluation_batches(sizes: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+    """Yield the rows of each evaluation batch; longest rows first."""
     order = np.argsort(-sizes, kind="stable")
     for begin in range(0, len(order), batch_size):
         yield order[begin : begin + batch_size]

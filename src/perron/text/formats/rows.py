@@ -1,4 +1,4 @@
-"""Rows of data files: their columns, and what makes a row unusable."""
+"""Rows and columns of data files, and row validation."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -8,15 +8,14 @@ from perron.errors import DataError, InvalidRows
 
 
 class Row(NamedTuple):
-    """One text, or pair of texts, of a file.
+    """A row of a data file: a text or a pair of texts.
 
     Attributes:
-        line: Line or row of the file, counted from 1.
-        text: The text.
-        label: Name of the class, if there is one.
+        line: Line or row number, starting at 1.
+        text: Text, or first text of a pair.
+        label: Class name, or None.
         pair: Second text of a pair.
-        columns: Every column of the row by name, where `DataFile.keep_columns` asks
-            for them.
+        columns: All columns of the row, if `DataFile.keep_columns` is set.
     """
 
     line: int
@@ -27,11 +26,11 @@ class Row(NamedTuple):
 
 
 class InvalidRowError(ValueError):
-    """What is wrong with a row, raised by the code that takes it apart."""
+    """Raised by a reader for a row that it cannot use."""
 
 
 class Columns(NamedTuple):
-    """Names of the columns to read; a label of None is not looked for."""
+    """Names of the columns to read; None if there is no such column."""
 
     text: str = "text"
     pair: str | None = None
@@ -39,43 +38,48 @@ class Columns(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The columns that must be there."""
+        """Names of the required columns."""
         return [name for name in self if name is not None]
 
-    def check(self, there: Collection[str], place: object, keep: bool = False) -> None:
-        """Raise a DataError that lists the columns if one is missing or repeated.
+    def check(
+        self, available: Collection[str], source_name: object, keep: bool = False
+    ) -> None:
+        """Raise a DataError if a column is missing or its name is not unique.
 
         Args:
-            there: The columns that the file has.
-            place: Name of the file.
-            keep: Whether the other columns are kept, and must differ too.
+            available: Columns of the file.
+            source_name: Name of the file in messages.
+            keep: Whether all columns are kept, so that all names must be unique.
         """
-        for name in [*self.names, *(there if keep else ())]:
-            count = list(there).count(name)
-            if count != 1:
-                problem = "no column" if count == 0 else f"{count} columns named"
-                listed = ", ".join(there)
-                raise DataError(
-                    f"{problem} {name!r}; there are: {listed} "
-                    "(--text, --text-pair and --label name them)",
-                    str(place),
-                )
+        for name in [*self.names, *(available if keep else ())]:
+            count = list(available).count(name)
+            if count == 1:
+                continue
+            listed = ", ".join(available)
+            raise DataError(
+                f"no column {name!r}. Available columns: {listed}. Select columns with "
+                "--text, --text-pair and --label."
+                if count == 0
+                else f"column names must be unique, but {count} columns are named "
+                f"{name!r}. Available columns: {listed}.",
+                str(source_name),
+            )
 
     def row(self, number: int, record: Mapping[str, Any], keep: bool = False) -> Row:
-        """Pick the fields out of one record.
+        """Create a row from a record.
 
         Args:
-            number: Line or row of the file.
-            record: The values by column.
-            keep: Keep the other columns too.
+            number: Line or row number.
+            record: Values by column name.
+            keep: Keep all columns in `Row.columns`.
 
         Raises:
-            InvalidRowError: A field is missing or of a type that cannot be used.
+            InvalidRowError: A field is missing or has the wrong type.
         """
         for name in self.names:
             if name not in record:
                 listed = ", ".join(record) or "none"
-                raise InvalidRowError(f"no field {name!r}; there are: {listed}")
+                raise InvalidRowError(f"no field {name!r}, got: {listed}")
         return Row(
             number,
             _text(record[self.text], self.text),
@@ -87,12 +91,12 @@ class Columns(NamedTuple):
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise InvalidRowError(f"{name} is {_kind(value)}, not a text")
+        raise InvalidRowError(f"{name} must be a string, got {_describe(value)}")
     return value
 
 
 def _label(value: Any, name: str) -> str | None:
-    """Return the name of the class; 1.0 is how a table with gaps writes 1."""
+    """Return the class name. Integers may be floats, as in columns with gaps."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -102,55 +106,65 @@ def _label(value: Any, name: str) -> str | None:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
     raise InvalidRowError(
-        f"{name} is {_kind(value)}, not the name or number of a class"
+        f"{name} must be a class name or an integer, got {_describe(value)}"
     )
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
-        return "missing"
+        return "null"
     return f"{value!r:.40} ({type(value).__name__})"
 
 
-def checked(
-    rows: Iterable[Row], path: str | Path, bad: InvalidRows, drop: Collection[str] = ()
+def usable_rows(
+    rows: Iterable[Row],
+    path: str | Path,
+    invalid_rows: InvalidRows,
+    drop: Collection[str] = (),
 ) -> Iterator[Row]:
-    """Yield the rows that can be trained on; the others go to ``bad``.
+    """Yield the rows that can be used for training.
+
+    Args:
+        rows: Rows of the file.
+        path: Path of the file, for messages.
+        invalid_rows: Policy for invalid rows.
+        drop: Labels whose rows are dropped.
 
     Raises:
-        DataError: Not a single row is left.
+        DataError: No usable rows are left.
     """
-    usable = 0
+    count = 0
     for row in rows:
         if row.label in drop:
-            bad.dropped[str(path)] += 1
+            invalid_rows.dropped[str(path)] += 1
             continue
         problem = text_problem(row) or _training_problem(row)
         if problem:
-            bad.report(path, row.line, problem)
+            invalid_rows.report(path, row.line, problem)
             continue
-        usable += 1
+        count += 1
         yield row
-    if not usable:
-        first = f"; the first bad one: {bad.problems[0]}" if bad.problems else ""
-        raise DataError(f"no usable rows{first}", path)
+    if not count:
+        problems = invalid_rows.problems
+        first = f" First problem: {problems[0]}" if problems else ""
+        raise DataError(f"no usable rows.{first}", path)
 
 
 def text_problem(row: Row) -> str | None:
-    """Return what keeps the text from being stored at all, if anything does."""
+    """Return why the row cannot be stored, or None if it can."""
     for text in (row.text, row.pair or "", row.label or ""):
         if "\0" in text:
-            return "a NUL byte"
-        if not text.isascii() and not _is_unicode(text):
-            return "half a surrogate pair"
+            return "contains a NUL character"
+        if not text.isascii() and not _is_encodable(text):
+            return "contains an unpaired surrogate"
     if row.columns is not None:
         for name, value in row.columns.items():
-            if isinstance(value, str) and not _is_unicode(value):
-                return f"half a surrogate pair in {name}"
+            if isinstance(value, str) and not _is_encodable(value):
+                return f"column {name!r} contains an unpaired surrogate"
     return None
 
 
-def _is_unicode(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     if text.isascii():
         return True
     try:
@@ -161,7 +175,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _training_problem(row: Row) -> str | None:
-    """Return what keeps the row from training, though it may be classified."""
+    """Return why the row cannot be used for training, or None if it can."""
     if not row.text.strip() or (row.pair is not None and not row.pair.strip()):
-        return "the text is empty"
-    return None if row.label else "the label is missing"
+        return "empty text"
+    return None if row.label else "missing label"

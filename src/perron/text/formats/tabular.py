@@ -1,4 +1,4 @@
-"""Tables and plain text: CSV, TSV, JSON lines, Parquet, and labeled lines."""
+"""Tabular and plain text formats: CSV, TSV, JSON lines, Parquet and lines."""
 
 import csv
 import json
@@ -13,11 +13,11 @@ from perron.text.formats.base import DataFile, Format, Lines
 from perron.text.formats.rows import InvalidRowError, Row
 
 BATCH = 1000
-LONGEST_FIELD = 2**24  # the csv module's own limit, 2**17, cuts books off
+MAX_FIELD_SIZE = 2**24  # the default of the csv module, 2**17, is too small for books
 
 
 class CsvFormat(Format):
-    """Comma-separated values with a header; a field may span several lines."""
+    """Comma-separated values with a header. A quoted field may span several lines."""
 
     name = "csv"
     summary = "comma-separated values with a header"
@@ -25,7 +25,7 @@ class CsvFormat(Format):
     has_columns = True
 
     def read(self, file: DataFile) -> Iterator[Row]:
-        csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
+        csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_SIZE))
 
         def split(lines: Iterable[str]) -> Iterator[list[str]]:
             return csv.reader((line + "\n" for line in lines), strict=True)
@@ -34,10 +34,10 @@ class CsvFormat(Format):
 
 
 class TsvFormat(Format):
-    """Tab-separated values with a header; a quote is a character like any other."""
+    """Tab-separated values with a header. Quotes have no special meaning."""
 
     name = "tsv"
-    summary = "tab-separated values with a header, never quoted"
+    summary = "tab-separated values with a header, without quoting"
     extensions = (".tsv",)
     has_columns = True
 
@@ -52,49 +52,55 @@ def _rows(
     file: DataFile, split: Callable[[Iterable[str]], Iterator[list[str]]]
 ) -> Iterator[Row]:
     with file.decoded() as lines:
-        problems = _Problems(lines)
-        reader = split(problems)
+        checked_lines = _CheckedLines(lines)
+        reader = split(checked_lines)
         header: list[str] | None = None
         while True:
             start = lines.count + 1
-            problems.first = None
+            checked_lines.problem = None
             try:
                 fields = next(reader)
             except StopIteration:
                 break
             except csv.Error as error:
-                file.report(start, f"broken csv: {error}")
+                file.report(start, f"not valid CSV: {error}")
                 continue
-            if not fields:  # an empty line
+            if not fields:  # empty line
                 continue
             if header is None:
-                if problems.first:  # without the header, nothing can be read
-                    raise DataError(problems.first, file.path, start)
+                if checked_lines.problem:  # no row can be read without the header
+                    raise DataError(checked_lines.problem, file.path, start)
                 header = fields
-                file.columns.check(header, file.place, file.keep_columns)
+                file.columns.check(header, file.source_name, file.keep_columns)
                 continue
             try:
-                if problems.first:
-                    raise InvalidRowError(problems.first)
+                if checked_lines.problem:
+                    raise InvalidRowError(checked_lines.problem)
                 if len(fields) != len(header):
-                    counts = f"{len(fields)} fields, but the header has {len(header)}"
-                    raise InvalidRowError(counts)
+                    raise InvalidRowError(
+                        f"expected {len(header)} fields as in the header, "
+                        f"got {len(fields)} fields"
+                    )
                 record = dict(zip(header, fields, strict=True))
                 yield file.columns.row(start, record, file.keep_columns)
             except InvalidRowError as problem:
                 file.report(start, str(problem))
 
 
-class _Problems:
-    """The lines of a table, and the first problem since it was last cleared."""
+class _CheckedLines:
+    """Iterator over lines that remembers the first decoding problem.
+
+    Attributes:
+        problem: First problem since it was last set to None.
+    """
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self.first: str | None = None
+        self.problem: str | None = None
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
-            self.first = self.first or self._lines.problem
+            self.problem = self.problem or self._lines.problem
             yield line
 
 
@@ -111,25 +117,25 @@ class JsonLinesFormat(Format):
             if not line.strip():
                 continue
             try:
-                yield file.columns.row(number, _object(line), file.keep_columns)
+                yield file.columns.row(number, _parse_object(line), file.keep_columns)
             except InvalidRowError as problem:
                 file.report(number, str(problem))
 
 
-def _object(line: str) -> dict[str, object]:
+def _parse_object(line: str) -> dict[str, object]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:  # RecursionError: [[[[...
-        raise InvalidRowError(f"broken JSON: {error}") from error
+        raise InvalidRowError(f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRowError(
-            f"a JSON {type(value).__name__}; one object per line is expected"
+            f"expected one JSON object per line, got a JSON {type(value).__name__}"
         )
     return value
 
 
 class ParquetFormat(Format):
-    """Apache Parquet; one batch of rows is in memory at a time."""
+    """Apache Parquet. Only one batch of rows is in memory at a time."""
 
     name = "parquet"
     summary = "Apache Parquet"
@@ -141,10 +147,10 @@ class ParquetFormat(Format):
         try:
             with pq.ParquetFile(file.path) as table:
                 names = table.schema_arrow.names
-                file.columns.check(names, file.place, file.keep_columns)
+                file.columns.check(names, file.source_name, file.keep_columns)
                 row = 0
-                wanted = None if file.keep_columns else file.columns.names
-                for batch in table.iter_batches(BATCH, columns=wanted):
+                columns = None if file.keep_columns else file.columns.names
+                for batch in table.iter_batches(BATCH, columns=columns):
                     for record in _records(batch):
                         row += 1
                         try:
@@ -154,15 +160,13 @@ class ParquetFormat(Format):
                         except InvalidRowError as problem:
                             file.report(row, str(problem))
         except pa.ArrowException as error:
-            raise DataError(
-                f"not a Parquet file that can be read ({error})", file.path
-            ) from error
+            raise DataError(f"not a valid Parquet file ({error})", file.path) from error
 
     def schema(self, file: DataFile) -> pa.Schema | None:
         try:
             return pq.read_schema(file.path).remove_metadata()
         except pa.ArrowException:
-            return None  # `read` raises the error
+            return None  # `read` will raise the error
 
 
 def _records(batch: pa.RecordBatch) -> Iterable[dict[str, Any] | InvalidRowError]:
@@ -176,14 +180,14 @@ def _record(row: pa.RecordBatch) -> dict[str, Any] | InvalidRowError:
     try:
         return row.to_pylist()[0]
     except UnicodeDecodeError as error:
-        return InvalidRowError(f"not UTF-8: {error}")
+        return InvalidRowError(f"not valid UTF-8: {error}")
 
 
 class LinesFormat(Format):
-    """A label, whitespace and a text on each line; to predict, a text per line."""
+    """A label, whitespace and a text per line; for prediction, one text per line."""
 
     name = "lines"
-    summary = "label, whitespace, text on each line; to predict, one text per line"
+    summary = "label and text per line; for prediction, one text per line"
     extensions = (".txt",)
 
     def read(self, file: DataFile) -> Iterator[Row]:
@@ -193,6 +197,6 @@ class LinesFormat(Format):
                 yield Row(number, "".join(text), label)
 
     def read_texts(self, file: DataFile) -> Iterator[Row]:
-        """Yield every line as a text without a label, empty lines too."""
+        """Yield each line, including empty ones, as a text without a label."""
         for number, line in file.lines():
             yield Row(number, line, None)

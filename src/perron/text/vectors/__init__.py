@@ -1,4 +1,4 @@
-"""Word vectors: read those that a vocabulary needs from files of any size."""
+"""Word vectors: streaming readers, coverage and embedding matrices."""
 
 from perron.text.vectors.read import check_vectors, read_vectors
 from perron.text.vectors.table import (
