@@ -231,7 +231,7 @@ def test_other_encodings_are_read(perron, model, tmp_path, monkeypatch):
     path.write_bytes("text,ort\na film,Köln\n".encode("cp1252"))
     outcome = perron("predict", model, "--file", path)
     assert outcome.status == 1
-    assert "in.csv, line 2: not UTF-8: byte 0xf6 at position 9" in outcome.err
+    assert "in.csv, line 2: not valid UTF-8: byte 0xf6 at position 9" in outcome.err
     assert "--encoding cp1252" in outcome.err
     outcome = perron("predict", model, "--file", path, "--encoding", "cp1252")
     (row,) = map(json.loads, output_lines(outcome))

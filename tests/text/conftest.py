@@ -11,15 +11,15 @@ def _own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def real_data():
-    """Folder of the real datasets; a test that asks for it skips without them."""
+    """Folder of the real datasets. The test is skipped if they are missing."""
     if "PERRON_DATA" not in os.environ:
-        pytest.skip("PERRON_DATA is not set: it names the folder of the real datasets")
+        pytest.skip("PERRON_DATA, the folder of the real datasets, is not set")
     return Path(os.environ["PERRON_DATA"])
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a file, text or bytes, and return its path."""
+    """Function that writes a file, text or bytes, and returns its path."""
 
     def write(name: str, content: str | bytes) -> Path:
         path = tmp_path / name

@@ -8,8 +8,8 @@ import pytest
 from perron_tests.errors import mentions
 
 from perron.errors import DataError, InvalidRows
-from perron.text.formats import DataFile, format_named
-from perron.text.formats.rows import checked
+from perron.text.formats import DataFile, get_format
+from perron.text.formats.rows import usable_rows
 from perron.text.settings import DataSettings
 
 PAIR = {"text": "a", "text_pair": "b"}
@@ -23,29 +23,31 @@ class Plain(NamedTuple):
 
 
 def read(path, format, skip=False, **options):
-    """The rows that can be trained on, and what was done with the others."""
-    bad = InvalidRows(skip)
+    """Return the rows that can be used for training, and the invalid rows."""
+    invalid_rows = InvalidRows(skip)
     settings = DataSettings(format=format, train=str(path), **options)
-    reader = format_named(format)
-    own = {name: getattr(settings, name) for name in reader.options}
-    file = DataFile(str(path), bad, settings.columns, settings.encoding, own)
-    rows = reader.read(reader.open(file))
-    return [Plain(*row[:4]) for row in checked(rows, path, bad)], bad
+    reader = get_format(format)
+    values = {name: getattr(settings, name) for name in reader.options}
+    file = DataFile(
+        str(path), invalid_rows, settings.columns, settings.encoding, values
+    )
+    rows = usable_rows(reader.read(reader.open(file)), path, invalid_rows)
+    return [Plain(*row[:4]) for row in rows], invalid_rows
 
 
 def jsonl(*records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-# Format, a file whose second row (of three) is bad, the bad row's line, the problem.
+# Format, content whose second row of three is invalid, its line, and the message.
 GOOD_TREE = "(3 (2 A) (4 (3 fine) (2 day)))"
 HEADER = "text,label\n"
-BAD = {
+INVALID = {
     "tree not closed": (
         "sst",
         f"{GOOD_TREE}\n(3 (2 A) (2 day)\n{GOOD_TREE}\n",
         2,
-        "tree.*1 brackets",
+        "tree.*brackets: 1",
     ),
     "tree closed twice": (
         "sst",
@@ -65,7 +67,12 @@ BAD = {
         2,
         "tree.*brackets.*word",
     ),
-    "no tree": ("sst", f"{GOOD_TREE}\nday\n{GOOD_TREE}\n", 2, "tree.*begin.*bracket"),
+    "not a tree": (
+        "sst",
+        f"{GOOD_TREE}\nday\n{GOOD_TREE}\n",
+        2,
+        "tree.*begin.*bracket",
+    ),
     "snli label": (
         "snli",
         jsonl(
@@ -80,7 +87,7 @@ BAD = {
         "stars",
         "u\t\tp\t\t5\t\tgood\nu\t\tp\t\tgood\nu\t\tp\t\t1\t\tbad\n",
         2,
-        "3 fields.*user, product, rating and text",
+        "user, product, rating and text.*3 fields",
     ),
     "stars rating": (
         "stars",
@@ -88,8 +95,8 @@ BAD = {
         2,
         "rating.*'five'",
     ),
-    "csv field count": ("csv", HEADER + "a,0\nb,0,1\nc,1\n", 3, r"3 fields.*\b2\b"),
-    "csv empty text": ("csv", HEADER + 'a,0\n" ",0\nc,1\n', 3, "text.*empty"),
+    "csv field count": ("csv", HEADER + "a,0\nb,0,1\nc,1\n", 3, r"\b2\b.*3 fields"),
+    "csv empty text": ("csv", HEADER + 'a,0\n" ",0\nc,1\n', 3, "empty text"),
     "csv empty label": ("csv", HEADER + "a,0\nb,\nc,1\n", 3, "label"),
     "csv after a text of three lines": (
         "csv",
@@ -97,7 +104,7 @@ BAD = {
         5,
         "3 fields",
     ),
-    "csv quote": ("csv", HEADER + 'a,0\n"b"c,0\nd,1\n', 3, "csv"),
+    "csv quote": ("csv", HEADER + 'a,0\n"b"c,0\nd,1\n', 3, "CSV"),
     "csv not UTF-8": (
         "csv",
         HEADER.encode() + b"a,0\ncaf\xe9,0\nd,1\n",
@@ -181,48 +188,49 @@ BAD = {
         r"label.*\b0\.5\b.*float",
     ),
     "lines not UTF-8": ("lines", b"0 a\n0 \xff\n1 b\n", 2, "UTF-8.*0xff.*position 3"),
-    "lines label alone": ("lines", "0 a\n0 \n1 b\n", 2, "text.*empty"),
+    "lines label alone": ("lines", "0 a\n0 \n1 b\n", 2, "empty text"),
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-class TestEveryBadRow:
-    def test_is_an_error_that_names_file_and_line(self, kind, write):
-        format, content, line, problem = BAD[kind]
+@pytest.mark.parametrize("kind", INVALID)
+class TestInvalidRow:
+    def test_error_names_file_and_line(self, kind, write):
+        format, content, line, problem = INVALID[kind]
         path = write("data", content)
         with pytest.raises(DataError, match=problem) as caught:
             read(path, format)
         assert (caught.value.path, caught.value.line) == (path, line)
         assert "--skip-invalid" in str(caught.value)
 
-    def test_is_left_out_and_counted_if_so_asked(self, kind, write):
-        format, content, line, _ = BAD[kind]
+    def test_can_be_skipped_and_is_counted(self, kind, write):
+        format, content, line, _ = INVALID[kind]
         path = write("data", content)
-        rows, bad = read(path, format, skip=True)
+        rows, invalid_rows = read(path, format, skip=True)
         assert len(rows) == 2
-        assert bad.skipped == {str(path): 1}
-        assert f"{path}, line {line}: " in bad.problems[0]
+        assert invalid_rows.skipped == {str(path): 1}
+        assert f"{path}, line {line}: " in invalid_rows.problems[0]
 
 
-def test_a_broken_row_of_parquet_is_named_by_its_number(tmp_path):
+def test_an_invalid_row_in_parquet_is_reported_by_number(tmp_path):
     path = tmp_path / "data.parquet"
     texts = ["a"] * 1500 + [None, "b"]
     pq.write_table(pa.table({"text": texts, "label": [0] * 1501 + [1]}), path)
     with pytest.raises(DataError, match="text") as caught:
         read(path, "parquet")
     assert caught.value.line == 1501
-    rows, bad = read(path, "parquet", skip=True)
-    assert (len(rows), bad.skipped[str(path)]) == (1501, 1)
+    rows, invalid_rows = read(path, "parquet", skip=True)
+    assert (len(rows), invalid_rows.skipped[str(path)]) == (1501, 1)
     assert rows[-1] == (1502, "b", "1", None)
 
 
-def test_only_the_first_few_problems_are_kept_but_all_are_counted(write):
+def test_all_invalid_rows_are_counted_but_only_the_first_are_kept(write):
     path = write("data", HEADER + "a,0\n" + "b\n" * 20)
-    _, bad = read(path, "csv", skip=True)
-    assert (bad.skipped[str(path)], len(bad.problems)) == (20, 5)
+    _, invalid_rows = read(path, "csv", skip=True)
+    assert invalid_rows.skipped[str(path)] == 20
+    assert len(invalid_rows.problems) == 5
 
 
-def test_a_file_of_bad_rows_alone_is_an_error_that_quotes_the_first(write):
+def test_the_error_for_a_file_without_valid_rows_quotes_the_first_problem(write):
     path = write("data", HEADER + "a\nb\n")
     with pytest.raises(DataError, match=mentions(path, "line 2", "1 fields")):
         read(path, "csv", skip=True)
@@ -236,7 +244,7 @@ def test_an_empty_file_is_an_error(format, write):
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv", "parquet"])
-def test_a_column_that_is_not_there_is_named_with_those_that_are(format, tmp_path):
+def test_the_error_for_a_missing_column_lists_the_columns(format, tmp_path):
     path = tmp_path / "data"
     if format == "parquet":
         pq.write_table(pa.table({"review": ["a"], "label": [0]}), path)
@@ -248,23 +256,23 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(format, tmp_pat
         read(path, format, skip=True)
 
 
-def test_a_column_that_is_there_twice_is_refused(write):
+def test_a_duplicate_column_is_rejected(write):
     with pytest.raises(DataError, match=mentions(2, "'label'")):
         read(write("data", "text,label,label\na,0,1\n"), "csv")
 
 
-def test_what_is_no_parquet_file_is_an_error(write):
+def test_a_file_that_is_not_parquet_is_an_error(write):
     with pytest.raises(DataError, match="Parquet"):
         read(write("data", "text,label\n"), "parquet")
 
 
-def test_a_cut_off_gzip_file_is_an_error(write):
+def test_a_truncated_gzip_file_is_an_error(write):
     packed = gzip.compress(b"0 a\n1 b\n" * 100)
     with pytest.raises(DataError, match=mentions("data.txt.gz", "gzip")):
         read(write("data.txt.gz", packed[:-12]), "lines")
 
 
-def test_trees_give_sentences_by_hand(write):
+def test_trees_are_read_as_sentences(write):
     content = f"{GOOD_TREE}\n(0 (2 -LRB-) (1 1\\/2\xa0x))\n"
     rows, _ = read(write("data", content), "sst")
     assert rows == [
@@ -273,7 +281,7 @@ def test_trees_give_sentences_by_hand(write):
     ]
 
 
-def test_trees_give_each_phrase_once_by_hand(write):
+def test_trees_are_read_as_distinct_phrases(write):
     tree = "(3 (2 so) (3 (2 so) (3 good)))"
     rows, _ = read(write("data", tree), "sst", phrases=True, dev="d")
     assert {(text, label) for _, text, label, _ in rows} == {
@@ -286,7 +294,7 @@ def test_trees_give_each_phrase_once_by_hand(write):
     assert rows[0].text == "so so good"
 
 
-def test_two_classes_leave_out_what_is_neutral(write):
+def test_binary_drops_neutral_phrases(write):
     trees = "(0 (2 a) (1 b))\n(2 (3 c) (1 d))\n(4 (3 e) (2 f))\n"
     path = write("data", trees)
     rows, _ = read(path, "sst", binary=True)
@@ -295,30 +303,30 @@ def test_two_classes_leave_out_what_is_neutral(write):
     assert [row.text for row in phrases] == ["a b", "b", "d", "c", "e f", "e"]
 
 
-def test_a_tree_may_be_deeper_than_recursion(write):
+def test_a_tree_can_be_deeper_than_the_recursion_limit(write):
     deep = "(2 (3 x) " * 20_000 + "(2 y)" + ")" * 20_000
     rows, _ = read(write("data", deep), "sst")
     assert len(rows[0].text.split()) == 20_001
 
 
-def test_ratings_are_labels_and_the_sentence_marks_stay(write):
+def test_ratings_are_labels_and_sentence_separators_are_kept(write):
     line = "u1\t\tp1\t\t10\t\tfine film . <sssss> see\t\tit .\r\n"
     rows, _ = read(write("data", line), "stars")
     assert rows == [(1, "fine film . <sssss> see\t\tit .", "10", None)]
 
 
-def test_csv_texts_may_hold_commas_quotes_and_lines(write):
+def test_csv_texts_can_contain_commas_quotes_and_newlines(write):
     content = b'\xef\xbb\xbftext,id,label\r\n"a, ""b""\r\nc",1,pos\r\n\r\nd,2, neg \r\n'
     rows, _ = read(write("data", content), "csv")
     assert rows == [(2, 'a, "b"\nc', "pos", None), (5, "d", "neg", None)]
 
 
-def test_tsv_is_never_quoted(write):
+def test_tsv_has_no_quoting(write):
     rows, _ = read(write("data", 'a\tb\tlabel\n"x\ty"\t1\n'), "tsv", **PAIR)
     assert rows == [(2, '"x', "1", 'y"')]
 
 
-def test_labels_of_json_may_be_names_numbers_and_truths(write):
+def test_json_labels_can_be_strings_integers_and_booleans(write):
     values = ["x", 3, 2.0, True]
     path = write("data", jsonl(*({"text": "a", "label": v} for v in values)))
     assert [row.label for row in read(path, "jsonl")[0]] == ["x", "3", "2", "true"]
@@ -329,7 +337,7 @@ def test_other_unicode_line_breaks_do_not_end_a_line(write):
     assert [row[:3] for row in rows] == [(1, "a\u2028b\x85c", "0"), (2, "d", "1")]
 
 
-def test_gzipped_files_are_read_as_they_are(write):
+def test_gzipped_files_are_decompressed(write):
     rows, _ = read(write("data.gz", gzip.compress(b"0 a\n1 b\n")), "lines")
     assert [row.text for row in rows] == ["a", "b"]
 

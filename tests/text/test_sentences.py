@@ -6,25 +6,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perron.errors import SettingsError
-from perron.text.encoding import _pieces, _sentencizer, split_sentences
+from perron.text.encoding import _sentencizer, _split_long_runs, split_sentences
 
-MARK = "<sssss>"
+SEPARATOR = "<sssss>"
 TEXTS = st.one_of(
     st.text(),
     st.text(st.sampled_from("aB .!?\n\"')")),
-    st.lists(st.sampled_from([MARK, "<br />", " ", "Mr. A", "ok.", "\r\n", "!"])).map(
-        "".join
-    ),
+    st.lists(
+        st.sampled_from([SEPARATOR, "<br />", " ", "Mr. A", "ok.", "\r\n", "!"])
+    ).map("".join),
 )
 
 
-def sentences(text, mark=None):
-    (spans,) = split_sentences([text], mark)
+def sentences(text, separator=None):
+    (spans,) = split_sentences([text], separator)
     return [text[start:end] for start, end in spans]
 
 
 @pytest.mark.parametrize(
-    ("text", "want"),
+    ("text", "expected"),
     [
         ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
         ("Mr. Doe saw the U.S. film, e.g. here.", None),
@@ -41,12 +41,12 @@ def sentences(text, mark=None):
         ("a <sssss> b", None),
     ],
 )
-def test_rules_find_sentences_line_by_line(text, want):
-    assert sentences(text) == ([text] if want is None else want)
+def test_rules_split_each_line_into_sentences(text, expected):
+    assert sentences(text) == ([text] if expected is None else expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "want"),
+    ("text", "expected"),
     [
         ("a . b . <sssss> c\nd <sssss> ", ["a . b .", "c\nd"]),
         ("<sssss>a<sssss><sssss> <sssss>b", ["a", "b"]),
@@ -55,52 +55,50 @@ def test_rules_find_sentences_line_by_line(text, want):
         ("", []),
     ],
 )
-def test_a_mark_is_the_only_end_of_a_sentence(text, want):
-    assert sentences(text, MARK) == want
+def test_a_separator_is_the_only_sentence_boundary(text, expected):
+    assert sentences(text, SEPARATOR) == expected
 
 
-def test_a_mark_is_no_pattern():
+def test_a_separator_is_not_a_regular_expression():
     assert sentences("a.b|c", ".") == ["a", "b|c"]
 
 
 @settings(deadline=None)
-@given(texts=st.lists(TEXTS, max_size=4), mark=st.sampled_from([None, MARK]))
-def test_sentences_are_apart_in_order_never_blank_and_leave_out_only_breaks(
-    texts, mark
-):
-    found = split_sentences(texts, mark)
-    assert found == [split_sentences([text], mark)[0] for text in texts]
-    for text, spans in zip(texts, found, strict=True):
+@given(texts=st.lists(TEXTS, max_size=4), separator=st.sampled_from([None, SEPARATOR]))
+def test_sentences_are_disjoint_sorted_stripped_and_omit_only_breaks(texts, separator):
+    result = split_sentences(texts, separator)
+    assert result == [split_sentences([text], separator)[0] for text in texts]
+    for text, spans in zip(texts, result, strict=True):
         end, between = 0, []
         for start, stop in spans:
             assert end <= start < stop
             assert text[start:stop] == text[start:stop].strip()
             between.append(text[end:start])
             end = stop
-        breaks = [MARK] if mark else ["<br />"]
-        for piece in [*between, text[end:]]:
-            assert not piece.replace(breaks[0], " ").strip()
+        line_break = SEPARATOR if separator else "<br />"
+        for gap in [*between, text[end:]]:
+            assert not gap.replace(line_break, " ").strip()
 
 
-def test_a_long_run_of_blanks_takes_no_time():
+def test_a_long_run_of_spaces_is_fast():
     begin = time.perf_counter()
     assert sentences("a" + " " * 200_000 + "b\n") == ["a" + " " * 200_000 + "b"]
-    # Hundredths of a second; were it quadratic, minutes.
+    # Takes hundredths of a second; a quadratic algorithm would take minutes.
     assert time.perf_counter() - begin < 5
 
 
-def test_a_run_is_cut_only_if_it_is_longer_than_words_are():
+def test_only_long_runs_are_split():
     for text in ("", " ", "a b", "x" * 100 + " " + "!" * 100, "a\u00a0b" * 100):
-        assert _pieces(text) == [text]
+        assert _split_long_runs(text) == [text]
     text = "a b" + "!" * 230 + " c " + "?" * 101
-    assert "".join(_pieces(text)) == text
-    assert [len(piece) for piece in _pieces(text)] == [79, 77, 130, 51]
+    assert "".join(_split_long_runs(text)) == text
+    assert [len(chunk) for chunk in _split_long_runs(text)] == [79, 77, 130, 51]
 
 
 @pytest.mark.parametrize(
     "run",
     [
-        "!" * 100_000,  # spaCy alone would take half an hour
+        "!" * 100_000,  # takes half an hour without splitting
         "(" * 100_000,
         "'s" * 50_000,
         "." * 301,
@@ -111,13 +109,13 @@ def test_a_run_is_cut_only_if_it_is_longer_than_words_are():
 @pytest.mark.parametrize(
     "text", [" See {} there. And so on.", "Well{}", "{} So", 'Is "it{}" so? No.']
 )
-def test_sentences_are_the_same_where_a_run_is_cut(text, run):
+def test_splitting_a_long_run_does_not_change_the_sentences(text, run):
     short = run[:90]
-    want = [part.replace(short, run) for part in sentences(text.format(short))]
-    assert sentences(text.format(run)) == want
+    expected = [part.replace(short, run) for part in sentences(text.format(short))]
+    assert sentences(text.format(run)) == expected
 
 
-def test_without_spacy_the_extra_is_named(monkeypatch):
+def test_a_missing_spacy_is_an_error_that_names_the_extra(monkeypatch):
     _sentencizer.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(SettingsError, match=r"spacy.*perron\[documents\]"):

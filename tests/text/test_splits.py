@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perron.text.datasets import load_data
-from perron.text.sampling import shuffled, split_at_random, split_by_class
+from perron.text.sampling import random_split, stable_permutation, stratified_split
 from perron.text.settings import DataSettings
 
-USUAL = (0.8, 0.1, 0.1)
+FRACTIONS = (0.8, 0.1, 0.1)
 
 
-def test_twenty_rows_by_hand():
+def test_a_stratified_split_of_twenty_rows():
     labels = np.array([0, 1] * 10)
-    train, dev, test = split_by_class(labels, range(20), USUAL)
+    train, dev, test = stratified_split(labels, range(20), FRACTIONS)
     assert (list(test), list(dev)) == ([0, 1], [2, 3])
     assert list(train) == [*range(4, 20, 2), *range(5, 20, 2)]
 
@@ -30,13 +30,13 @@ fractions = st.tuples(
     parts=fractions,
     seed=st.integers(0, 99),
 )
-def test_every_class_with_three_rows_is_in_each_part(sizes, parts, seed):
+def test_every_class_with_three_rows_is_in_each_split(sizes, parts, seed):
     sizes = [*sizes, 3]
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    order = shuffled(len(labels), seed)
-    found = split_by_class(labels, order, parts)
-    assert sorted(row for rows in found for row in rows) == list(range(len(labels)))
-    for rows, fraction in zip(found, parts, strict=True):
+    order = stable_permutation(len(labels), seed)
+    splits = stratified_split(labels, order, parts)
+    assert sorted(row for rows in splits for row in rows) == list(range(len(labels)))
+    for rows, fraction in zip(splits, parts, strict=True):
         counts = Counter(labels[list(rows)].tolist())
         for label, size in enumerate(sizes):
             if fraction == 0:
@@ -46,44 +46,44 @@ def test_every_class_with_three_rows_is_in_each_part(sizes, parts, seed):
 
 
 @pytest.mark.parametrize("sizes", [[500, 500], [990, 10], [14] * 50, [333, 333, 334]])
-def test_parts_have_the_same_sizes_as_without_classes(sizes):
+def test_a_stratified_split_is_as_large_as_a_random_split(sizes):
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    order = shuffled(len(labels), 0)
-    by_class = split_by_class(labels, order, USUAL)
-    at_random = split_at_random(order, USUAL)
-    assert [len(part) for part in by_class] == [len(part) for part in at_random]
+    order = stable_permutation(len(labels), 0)
+    stratified = stratified_split(labels, order, FRACTIONS)
+    random = random_split(order, FRACTIONS)
+    assert [len(part) for part in stratified] == [len(part) for part in random]
 
 
-def test_shares_of_the_classes_are_those_of_the_file():
+def test_a_stratified_split_preserves_the_class_frequencies():
     labels = np.repeat([0, 1, 2], [700, 250, 50])
-    for part in split_by_class(labels, shuffled(1000, 5), USUAL):
-        shares = np.bincount(labels[list(part)]) / len(part)
-        np.testing.assert_allclose(shares, [0.7, 0.25, 0.05], atol=1e-9)
+    for part in stratified_split(labels, stable_permutation(1000, 5), FRACTIONS):
+        frequencies = np.bincount(labels[list(part)]) / len(part)
+        np.testing.assert_allclose(frequencies, [0.7, 0.25, 0.05], atol=1e-9)
 
 
-def test_small_classes_are_trained_on():
+def test_small_classes_go_to_train():
     labels = np.array([0] * 30 + [1] * 2 + [2])
-    train, _, _ = split_by_class(labels, shuffled(33, 0), USUAL)
+    train, _, _ = stratified_split(labels, stable_permutation(33, 0), FRACTIONS)
     assert {30, 31, 32} <= set(train)
 
 
-def test_rows_that_all_differ_are_split_at_random():
-    order = shuffled(20, 0)
+def test_if_all_labels_differ_the_split_is_random():
+    order = stable_permutation(20, 0)
     labels = np.arange(20)
-    assert split_by_class(labels, order, USUAL) == split_at_random(order, USUAL)
+    assert stratified_split(labels, order, FRACTIONS) == random_split(order, FRACTIONS)
 
 
 @pytest.fixture
-def lopsided(write):
-    """A file of 100 rows, three of which are of the rare class."""
+def imbalanced(write):
+    """A file of 100 rows, three of them in the rare class."""
     rows = [f"{'rare' if i % 40 == 7 else 'usual'} text {i}\n" for i in range(100)]
     return str(write("a.txt", "".join(rows)))
 
 
-def test_a_file_is_split_by_class_unless_told_otherwise(lopsided):
+def test_a_file_is_stratified_by_default(imbalanced):
     def rare(**options):
-        given = DataSettings(format="lines", train=lopsided, **options)
-        splits = load_data(given)
+        settings = DataSettings(format="lines", train=imbalanced, **options)
+        splits = load_data(settings)
         parts = (splits.train, splits.dev, splits.test)
         return [part["label"][:].count(0) for part in parts]
 
@@ -92,10 +92,10 @@ def test_a_file_is_split_by_class_unless_told_otherwise(lopsided):
     assert any(rare(split_seed=seed, stratify=False)[2] == 0 for seed in seeds)
 
 
-def test_without_classes_the_split_is_what_it_was_in_version_1(write):
+def test_the_random_split_is_the_same_as_in_version_1(write):
     rows = "".join(f"{i % 2} text number {i}\n" for i in range(20))
     path = str(write("a.txt", rows))
     splits = load_data(DataSettings(format="lines", train=path, stratify=False))
-    # By sha256("0:0"), sha256("0:1"), ...: written down, so that a change is noticed.
+    # Sorted by sha256("0:0"), sha256("0:1"), ... Pinned to detect changes.
     assert splits.test["line"][:] == [16, 19]
     assert splits.dev["line"][:] == [5, 8]

@@ -10,8 +10,8 @@ from perron.errors import DataError
 from perron.text.tokenizers import UNKNOWN, WordTokenizer
 
 WORDS = [UNKNOWN, "the", "film", "is", "n't", "it", "(", ")", '"', "'", "/", "café"]
-KEEP = WordTokenizer.of_words(WORDS, "keep")
-LOWER = WordTokenizer.of_words(WORDS, "lower")
+KEEP = WordTokenizer.from_words(WORDS, "keep")
+LOWER = WordTokenizer.from_words(WORDS, "lower")
 
 PENN_TREEBANK = [
     ("", ""),
@@ -49,27 +49,29 @@ PENN_TREEBANK = [
 ]
 
 
-def normalized(text, pretokenized=False, case="keep"):
-    """The words whose ids a model sees, found without `find_words` and `encode`."""
+def split_words(text, pretokenized=False, case="keep"):
+    """Split a text without `tokenize` and `encode`."""
     tokenizer = KEEP if case == "keep" else LOWER
-    inner = tokenizer._tokenized if pretokenized else tokenizer._raw
+    inner = tokenizer._pretokenized if pretokenized else tokenizer._raw
     plain = inner.normalizer.normalize_str(text)
     return [word for word, _ in inner.pre_tokenizer.pre_tokenize_str(plain)]
 
 
 @pytest.mark.parametrize(("text", "words"), PENN_TREEBANK)
-def test_raw_text_is_split_as_the_penn_treebank_does(text, words):
-    assert normalized(text) == words.split()
+def test_raw_text_is_split_as_in_the_penn_treebank(text, words):
+    assert split_words(text) == words.split()
 
 
 @pytest.mark.parametrize(("text", "words"), PENN_TREEBANK)
-def test_text_that_was_split_is_the_same_tokenized(text, words):
-    assert normalized(words, pretokenized=True) == normalized(text)
+def test_split_words_are_not_split_again_as_pretokenized_text(text, words):
+    assert split_words(words, pretokenized=True) == split_words(text)
 
 
 @pytest.mark.parametrize("text", [text for text, _ in PENN_TREEBANK])
-def test_case_changes_no_split(text):
-    assert normalized(text, case="lower") == [word.lower() for word in normalized(text)]
+def test_lowercasing_does_not_change_the_split(text):
+    assert split_words(text, case="lower") == [
+        word.lower() for word in split_words(text)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,13 +85,13 @@ def test_case_changes_no_split(text):
         ("", ""),
     ],
 )
-def test_tokenized_text_is_split_at_blanks_and_nowhere_else(text, words):
-    assert normalized(text, pretokenized=True) == words.split(" ") * bool(words)
+def test_pretokenized_text_is_split_at_whitespace_only(text, words):
+    assert split_words(text, pretokenized=True) == words.split(" ") * bool(words)
 
 
-def test_a_no_break_space_is_inside_a_tokenized_word_and_parts_raw_ones():
-    assert normalized("8\u00a01/2 \u00a0 x", pretokenized=True) == ["8\u00a01/2", "x"]
-    assert normalized("8\u00a01/2 \u00a0 x") == ["8", "1/2", "x"]
+def test_a_no_break_space_splits_raw_but_not_pretokenized_text():
+    assert split_words("8\u00a01/2 \u00a0 x", pretokenized=True) == ["8\u00a01/2", "x"]
+    assert split_words("8\u00a01/2 \u00a0 x") == ["8", "1/2", "x"]
 
 
 @pytest.mark.parametrize(
@@ -108,64 +110,64 @@ def test_a_no_break_space_is_inside_a_tokenized_word_and_parts_raw_ones():
         ("e\u0301-LRB-", False, "e\u0301 -LRB-"),
     ],
 )
-def test_words_are_found_as_they_stand(text, pretokenized, words):
-    found = KEEP.find_words(text, pretokenized)
-    assert [word.text for word in found] == words.split()
-    assert [text[word.start : word.end] for word in found] == words.split()
+def test_tokens_have_the_text_as_written(text, pretokenized, words):
+    tokens = KEEP.tokenize(text, pretokenized)
+    assert [token.text for token in tokens] == words.split()
+    assert [text[token.start : token.end] for token in tokens] == words.split()
 
 
-MARKS = "-LRB- -rsb- `` '' ` ' \" \u2019 \\/ \\* ... -- . , $ < <br> <br/> \u200d"
-PARTS = "n't can't cannot 's 'n' 5 1,000 U.S. Mr. J. a-b www.a https:// The film"
+ESCAPES = "-LRB- -rsb- `` '' ` ' \" \u2019 \\/ \\* ... -- . , $ < <br> <br/> \u200d"
+WORD_PARTS = "n't can't cannot 's 'n' 5 1,000 U.S. Mr. J. a-b www.a https:// The film"
 LETTERS = "e\u0301 \u0301 \u1112\u1161\u11ab ﬁ İ ß 👍🏽"
-PIECES = [*f"{MARKS} {PARTS} {LETTERS}".split(), " ", "\n", "\t", "\u00a0"]
+PIECES = [*f"{ESCAPES} {WORD_PARTS} {LETTERS}".split(), " ", "\n", "\t", "\u00a0"]
 TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join))
 
 
 @settings(deadline=None, max_examples=300)
 @given(text=TEXTS, pretokenized=st.booleans(), lower=st.booleans())
-def test_every_character_that_is_no_blank_is_in_exactly_one_word(
+def test_every_non_whitespace_character_is_in_exactly_one_token(
     text, pretokenized, lower
 ):
     tokenizer = LOWER if lower else KEEP
-    words = tokenizer.find_words(text, pretokenized)
-    assert [word.id for word in words] == tokenizer.encode([text], pretokenized)[0]
-    blank = re.sub(r"(?i)<br\s*/?>", lambda found: " " * len(found[0]), text)
+    tokens = tokenizer.tokenize(text, pretokenized)
+    assert [token.id for token in tokens] == tokenizer.encode([text], pretokenized)[0]
+    plain = re.sub(r"(?i)<br\s*/?>", lambda match: " " * len(match[0]), text)
     end = 0
-    for word in words:
-        assert word.text == text[word.start : word.end]
-        assert word.text.strip(" \t\r\n\u00a0")
-        assert not blank[end : word.start].strip()
-        assert end <= word.start < word.end
-        end = word.end
-    assert not blank[end:].strip()
+    for token in tokens:
+        assert token.text == text[token.start : token.end]
+        assert token.text.strip(" \t\r\n\u00a0")
+        assert not plain[end : token.start].strip()
+        assert end <= token.start < token.end
+        end = token.end
+    assert not plain[end:].strip()
 
 
 @settings(deadline=None)
 @given(text=TEXTS)
-def test_words_of_raw_text_are_the_same_when_they_come_tokenized(text):
-    words = normalized(text)
-    assert normalized(" ".join(words), pretokenized=True) == words
+def test_words_of_raw_text_stay_the_same_as_pretokenized_text(text):
+    words = split_words(text)
+    assert split_words(" ".join(words), pretokenized=True) == words
 
 
 @pytest.mark.parametrize(
     "text",
     ["+", "a+", "a.", ".", "a@", "<br ", " ", "'", "-L", "\U0001f1e9", "e\u0301"],
 )
-def test_no_text_takes_long(text):
+def test_tokenization_takes_linear_time(text):
     begin = time.perf_counter()
-    KEEP.find_words(text * 50_000)
-    # A tenth of a second; were it quadratic, minutes.
+    KEEP.tokenize(text * 50_000)
+    # Takes a tenth of a second; a quadratic algorithm would take minutes.
     assert time.perf_counter() - begin < 5
 
 
-def test_a_flag_is_a_word():
+def test_a_flag_emoji_is_one_token():
     germany, letter = "\U0001f1e9\U0001f1ea", "\U0001f1eb"
-    found = KEEP.find_words(f"a{germany}{germany}{letter} {germany}\ufe0f")
+    tokens = KEEP.tokenize(f"a{germany}{germany}{letter} {germany}\ufe0f")
     words = ["a", germany, germany, letter, f"{germany}\ufe0f"]
-    assert [word.text for word in found] == words
+    assert [token.text for token in tokens] == words
 
 
-def test_ids_are_rows_of_the_vocabulary_and_unknown_words_are_zero():
+def test_ids_are_indices_of_the_vocabulary_and_unknown_words_are_zero():
     assert KEEP.words == WORDS
     assert KEEP.encode(["the film isn't (it)", "The qqq", ""]) == [
         [1, 2, 3, 4, WORDS.index("("), 5, WORDS.index(")")],
@@ -173,30 +175,30 @@ def test_ids_are_rows_of_the_vocabulary_and_unknown_words_are_zero():
         [],
     ]
     assert KEEP.encode(["isn't -LRB-"], pretokenized=True) == [[0, WORDS.index("(")]]
-    assert [word.id for word in KEEP.find_words("[UNK] the")] == [0, 0, 0, 1]
+    assert [token.id for token in KEEP.tokenize("[UNK] the")] == [0, 0, 0, 1]
 
 
-def test_case_is_kept_or_lowered():
+def test_case_is_kept_or_lowercased():
     assert KEEP.encode(["THE Film -lrb-"]) == [[0, 0, WORDS.index("(")]]
     assert LOWER.encode(["THE Film -LRB-"]) == [[1, 2, WORDS.index("(")]]
-    assert [word.text for word in LOWER.find_words("THE Film")] == ["THE", "Film"]
+    assert [token.text for token in LOWER.tokenize("THE Film")] == ["THE", "Film"]
 
 
 @pytest.mark.parametrize("words", [[], ["the"], ["the", UNKNOWN]])
-def test_a_vocabulary_begins_with_the_unknown_word(words):
+def test_a_vocabulary_must_start_with_the_unknown_word(words):
     with pytest.raises(ValueError, match=mentions(repr(UNKNOWN))):
-        WordTokenizer.of_words(words, "keep")
+        WordTokenizer.from_words(words, "keep")
 
 
 @pytest.mark.parametrize("tokenizer", [KEEP, LOWER], ids=["keep", "lower"])
-def test_a_saved_tokenizer_gives_the_same_ids(tokenizer):
+def test_a_saved_tokenizer_returns_the_same_tokens(tokenizer):
     loaded = WordTokenizer.from_json(tokenizer.to_json().encode())
     assert loaded.words == WORDS
     assert loaded.to_json() == tokenizer.to_json()
     for text, _ in [("The film is n't -LRB- café", ""), *PENN_TREEBANK]:
         for pretokenized in (False, True):
-            found = tokenizer.find_words(text, pretokenized)
-            assert loaded.find_words(text, pretokenized) == found
+            tokens = tokenizer.tokenize(text, pretokenized)
+            assert loaded.tokenize(text, pretokenized) == tokens
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_a_saved_tokenizer_gives_the_same_ids(tokenizer):
         ),
     ],
 )
-def test_a_broken_file_is_an_error_that_names_it(content, problem):
+def test_the_error_for_an_invalid_file_names_it(content, problem):
     with pytest.raises(DataError, match=problem) as raised:
         WordTokenizer.from_json(content, "some/tokenizer.json")
     assert raised.value.path == "some/tokenizer.json"
@@ -224,23 +226,23 @@ def gold_sentences(folder):
     return [" ".join(leaf.findall(tree)) for tree in trees.splitlines() if tree]
 
 
-def test_raw_splitting_finds_the_gold_words_of_sst(real_data):
+def test_splitting_raw_text_reproduces_the_words_of_sst(real_data):
     sentences = gold_sentences(real_data)
-    same = [normalized(text) == normalized(text, True) for text in sentences]
+    same = [split_words(text) == split_words(text, True) for text in sentences]
     assert len(same) == 2210
     assert sum(same) / len(same) >= 0.98  # 0.995
 
 
-def as_written(words):
-    """Take out the blanks that were put in between words, as far as one can know."""
-    text = re.sub(r"-LRB- |`` |` |\$ (?=\d)", lambda found: found[0][:-1], words)
+def detokenize(words):
+    """Remove the spaces between words that tokenization inserted, as far as known."""
+    text = re.sub(r"-LRB- |`` |` |\$ (?=\d)", lambda match: match[0][:-1], words)
     text = re.sub(r" (-RRB-|''|n't\b|'(?:s|m|d|re|ve|ll)?(?= )|[.,:;!?%])", r"\1", text)
     return re.sub(r"\bcan not\b", "cannot", text)
 
 
-def test_raw_splitting_finds_the_gold_words_of_sst_in_running_text(real_data):
+def test_splitting_detokenized_text_reproduces_the_words_of_sst(real_data):
     sentences = gold_sentences(real_data)
     same = [
-        normalized(as_written(gold)) == normalized(gold, True) for gold in sentences
+        split_words(detokenize(gold)) == split_words(gold, True) for gold in sentences
     ]
     assert sum(same) / len(same) >= 0.98  # 0.994

@@ -1,4 +1,4 @@
-"""Several processes train as one does, on one machine and on two."""
+"""Distributed training gives the same results as a single process."""
 
 import json
 import os
@@ -24,8 +24,8 @@ ONE_MACHINE = [
     *("torch.distributed.run", "--nproc_per_node=2", "--master_port={port}", "-m"),
     "perron",
 ]
-# As docs/scale.md has it, but for both machines being this one. (Without --multi_gpu,
-# and with --cpu, accelerate starts single processes that know nothing of each other.)
+# As in docs/scale.md, except that both machines are this one. (Without --multi_gpu, or
+# with --cpu, accelerate would start independent processes.)
 TWO_MACHINES = [
     "accelerate.commands.launch",
     *("--multi_gpu", "--num_machines=2", "--num_processes=2", "--machine_rank={rank}"),
@@ -38,21 +38,21 @@ LAUNCHES = {  # command, options, machines
     "one machine": (ONE_MACHINE, ["--set", "training.num_micro_batches=2"], 1),
     "two machines": (TWO_MACHINES, [], 2),
 }
-WAYS = ["one machine", pytest.param("two machines", marks=pytest.mark.slow)]
+DISTRIBUTED = ["one machine", pytest.param("two machines", marks=pytest.mark.slow)]
 BATCH = 7
 
 
 @pytest.fixture(scope="module")
-def surroundings(tmp_path_factory):
+def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distributed")
     table = tiny_table(write_texts(folder / "texts.csv", rows=89))
-    # Each process draws its own dropout, so curves can be equal only without.
+    # Each process draws its own dropout masks, so disable dropout to compare curves.
     table["model"]["embedding"]["dropout"] = table["model"]["head"]["dropout"] = 0.0
-    # 71 texts in batches of 7 leave a batch of one text: a process has none of it, and
-    # takes one for show.
+    # 71 texts in batches of 7 leave a batch of one text. One process has no text in
+    # it and uses a text with weight zero.
     table["training"] |= {"batch_size": BATCH, "min_batch_size": BATCH}
-    # Each process averages for itself, and dev is told of the average.
-    table["training"] |= {"max_epochs": 3, "average": 0.8}
+    # Each process computes its own weight average, which is evaluated on dev.
+    table["training"] |= {"max_epochs": 3, "ema_decay": 0.8}
     (folder / "tiny.toml").write_text(tomli_w.dumps(table))
     environment = os.environ | {
         "PERRON_CACHE": str(folder / "cache"),
@@ -75,33 +75,33 @@ def surroundings(tmp_path_factory):
             )
             for rank in range(machines)
         ]
-        told = [run.communicate(timeout=300) for run in runs]
+        outputs = [run.communicate(timeout=300) for run in runs]
         assert [run.returncode for run in runs] == [0] * machines, "".join(
-            map("".join, told)
+            map("".join, outputs)
         )
-        return "".join(out for out, _ in told)
+        return "".join(out for out, _ in outputs)
 
     return folder, perron
 
 
 @pytest.fixture(scope="module")
-def trained(surroundings):
-    folder, perron = surroundings
+def trained(workspace):
+    folder, perron = workspace
 
     @cache
-    def train(way: str):
-        launcher, more, machines = LAUNCHES[way]
-        options = ["train", "tiny.toml", "--out", way, *more]
-        told = perron(launcher, *options, machines=machines)
-        lines = (folder / way / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines], told
+    def train(name: str):
+        launcher, extra, machines = LAUNCHES[name]
+        options = ["train", "tiny.toml", "--out", name, *extra]
+        output = perron(launcher, *options, machines=machines)
+        lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines], output
 
     return train
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_two_processes_have_the_same_loss_curve_as_one(trained, way):
-    (one, _), (two, _) = trained("alone"), trained(way)
+@pytest.mark.parametrize("launch", DISTRIBUTED)
+def test_two_processes_have_the_same_loss_curve_as_one(trained, launch):
+    (one, _), (two, _) = trained("alone"), trained(launch)
     assert len(one) == len(two) == 3
     for alone, together in zip(one, two, strict=True):
         assert alone["step"] == together["step"]
@@ -112,35 +112,35 @@ def test_two_processes_have_the_same_loss_curve_as_one(trained, way):
     assert one[-1]["train_log_loss"] < 0.9 * one[0]["train_log_loss"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_only_the_main_process_prints(trained, way):
-    assert trained(way)[1].replace(way, "alone") == trained("alone")[1]
+@pytest.mark.parametrize("launch", DISTRIBUTED)
+def test_only_the_main_process_prints(trained, launch):
+    assert trained(launch)[1].replace(launch, "alone") == trained("alone")[1]
 
 
 @pytest.mark.slow
-def test_each_process_reads_its_share_of_the_training_texts(trained, surroundings):
-    folder, _ = surroundings
+def test_each_process_reads_its_share_of_the_training_texts(trained, workspace):
+    folder, _ = workspace
     trained("two machines")
     reads = [json.loads((folder / f"reads-{rank}.json").read_text()) for rank in (0, 1)]
-    # Whoever writes checkpoints also goes once through all texts, in larger pieces.
-    learned = [[rows for rows in read if len(rows) <= BATCH // 2 + 1] for read in reads]
-    assert len(learned[0]) == len(learned[1]) == 3 * 11
+    # The main process also reads all texts once for the fingerprint, in larger batches.
+    trained_rows = [[r for r in read if len(r) <= BATCH // 2 + 1] for read in reads]
+    assert len(trained_rows[0]) == len(trained_rows[1]) == 3 * 11
     for epoch in range(3):
-        parts = [read[11 * epoch : 11 * (epoch + 1)] for read in learned]
+        parts = [read[11 * epoch : 11 * (epoch + 1)] for read in trained_rows]
         first, second = (list(chain.from_iterable(part)) for part in parts)
-        shown = [rows for rows in zip(*parts, strict=True) if rows[0] == rows[1]]
-        assert len(shown) == 1
-        second.remove(shown[0][1][0])
+        repeated = [rows for rows in zip(*parts, strict=True) if rows[0] == rows[1]]
+        assert len(repeated) == 1
+        second.remove(repeated[0][1][0])
         assert sorted(first + second) == list(range(71))
     assert all(len(rows) <= BATCH // 2 + 1 for rows in reads[1])
 
 
 @pytest.mark.slow
-def test_compare_runs_in_two_processes(surroundings):
-    folder, perron = surroundings
+def test_compare_runs_in_two_processes(workspace):
+    folder, perron = workspace
     options = ["--aggregators", "max mean", "--seeds", "1", "--out", "compared"]
-    told = perron(ONE_MACHINE, "compare", "tiny.toml", *options)
-    assert told.count("s/epoch") == 1
+    output = perron(ONE_MACHINE, "compare", "tiny.toml", *options)
+    assert output.count("s/epoch") == 1
     rows = json.loads((folder / "compared" / "compare.json").read_text())
     assert [row["variant"] for row in rows] == ["max", "mean"]
     assert len((folder / "compared" / "records.jsonl").read_text().splitlines()) == 2

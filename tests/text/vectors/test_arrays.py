@@ -3,7 +3,7 @@ import pytest
 from perron_tests.errors import mentions
 
 from perron.errors import DataError
-from perron.text.vectors import read as arrays
+from perron.text.vectors import read as read
 from perron.text.vectors import read_vectors
 
 NUMBERS = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -18,8 +18,8 @@ def matrix(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".txt", ".vocab"])
 @pytest.mark.parametrize("block", [1, 24, 2**20])
-def test_the_words_are_beside_the_matrix(matrix, monkeypatch, suffix, block):
-    monkeypatch.setattr(arrays, "_BLOCK_BYTES", block)
+def test_the_list_of_words_is_next_to_the_matrix(matrix, monkeypatch, suffix, block):
+    monkeypatch.setattr(read, "_BLOCK_BYTES", block)
     matrix.with_suffix(suffix).write_bytes("a\nb c\r\né\na".encode())
     calls = []
     vectors = read_vectors(
@@ -32,7 +32,7 @@ def test_the_words_are_beside_the_matrix(matrix, monkeypatch, suffix, block):
     assert read_vectors(matrix, set(), first=2).words == ["a", "b c"]
 
 
-def test_a_list_of_words_can_be_named(matrix, tmp_path):
+def test_another_list_of_words_can_be_given(matrix, tmp_path):
     words = tmp_path / "other"
     words.write_text("p\nq\nr\ns\n")
     vectors = read_vectors(f"{matrix}::{words}", {"s"})
@@ -48,33 +48,33 @@ def test_half_precision_becomes_float32(tmp_path):
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_as_many_words_as_rows_are_needed(matrix, count):
+def test_the_list_of_words_must_match_the_matrix(matrix, count):
     matrix.with_suffix(".txt").write_text("w\n" * count)
     with pytest.raises(DataError, match=mentions(matrix, 4, count)):
         read_vectors(matrix, {"w"})
 
 
-def test_what_is_missing_is_named(matrix, tmp_path):
+def test_the_error_for_a_missing_file_names_it(matrix, tmp_path):
     with pytest.raises(
         DataError, match=mentions("vectors.txt", "vectors.vocab", "::words.txt")
     ):
         read_vectors(matrix, {"a"})
     with pytest.raises(DataError, match=mentions(tmp_path / "absent")):
         read_vectors(f"{matrix}::{tmp_path}/absent", {"a"})
-    (tmp_path / "gone.txt").write_text("a\n")
-    with pytest.raises(DataError, match=mentions(tmp_path / "gone.npy")):
-        read_vectors(tmp_path / "gone.npy", {"a"})
+    (tmp_path / "missing.txt").write_text("a\n")
+    with pytest.raises(DataError, match=mentions(tmp_path / "missing.npy")):
+        read_vectors(tmp_path / "missing.npy", {"a"})
 
 
 @pytest.mark.parametrize("content", [np.zeros(4), np.array([["x"]]), np.array([{}])])
-def test_only_matrices_of_numbers_are_read(matrix, content):
+def test_only_numeric_matrices_are_read(matrix, content):
     matrix.with_suffix(".txt").write_text("a\n")
     np.save(matrix, content, allow_pickle=True)
     with pytest.raises(DataError, match=mentions(matrix, "matrix")):
         read_vectors(matrix, {"a"})
 
 
-def test_a_row_that_is_not_finite_is_bad_if_wanted(matrix):
+def test_nonfinite_values_of_wanted_words_are_an_error(matrix):
     numbers = NUMBERS.copy()
     numbers[2, 0] = np.nan
     np.save(matrix, numbers)

