@@ -7,7 +7,7 @@ from perron.experiments import Study, read_study
 
 @pytest.fixture(scope="session")
 def study_file(tmp_path_factory):
-    """Two variants, two points, a recipe of a second."""
+    """Write a study of two variants and two grid points that trains in seconds."""
     folder = tmp_path_factory.mktemp("study")
     table = tiny_table(write_texts(folder / "texts.csv", rows=100))
     table["training"]["max_epochs"] = 1

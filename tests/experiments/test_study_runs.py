@@ -35,11 +35,11 @@ def done(study_file, tmp_path_factory):
     study = read_study(str(study_file))
     seen = []
 
-    def told(trial, count, known):
-        seen.append((trial.variant, trial.point, trial.seed, count, known))
+    def on_trial(trial, done, total):
+        seen.append((trial.variant, trial.point, trial.seed, done, total))
         return ()
 
-    records = run_study(study, folder, on_trial=told)
+    records = run_study(study, folder, on_trial=on_trial)
     return study, folder, records, seen
 
 
@@ -53,20 +53,20 @@ def test_all_grid_points_are_run_and_the_best_one_gets_the_seeds(done):
         assert [r.seed for r in others] == list(range(1, seeds))
         assert {r.point for r in others} == {best}
     assert len(records) == len(seen) == 7
-    assert [count for *_, count, _ in seen] == list(range(7))
-    assert {known for *_, known in seen} == {study.num_runs} == {7}
+    assert [done for *_, done, _ in seen] == list(range(7))
+    assert {total for *_, total in seen} == {study.num_runs} == {7}
 
 
 def test_a_record_matches_its_run(done):
     _, folder, records, _ = done
     for record in records:
-        (place,) = (
+        (run_folder,) = (
             path.parent
             for path in folder.glob("*/record.json")
             if json.loads(path.read_text())["command"] == record.command
         )
-        result = read_result(place)
-        predicted, expected = read_predictions(place)
+        result = read_result(run_folder)
+        predicted, expected = read_predictions(run_folder)
         assert record.correct_mask().tolist() == (predicted == expected).tolist()
         assert record.test["accuracy"] == pytest.approx(record.correct_mask().mean())
         assert (record.dev, record.test) == (result.dev, result.test)
@@ -80,10 +80,10 @@ def test_a_record_matches_its_run(done):
 def test_finished_runs_are_not_repeated(done):
     study, folder, records, _ = done
 
-    def refuse(*_):
-        raise AssertionError("nothing is left to run")
+    def fail(*_):
+        raise AssertionError("a finished run was repeated")
 
-    assert run_study(study, folder, on_trial=refuse) == records
+    assert run_study(study, folder, on_trial=fail) == records
 
 
 def test_running_fewer_seeds_keeps_all_records(done, tmp_path):
@@ -115,7 +115,7 @@ def test_the_command_of_a_record_reproduces_its_metrics(done, tmp_path):
     )
     result = read_result(tmp_path / "again")
     assert (result.dev, result.test) == (record.dev, record.test)
-    # Another process may sum in another order: the graphs agree up to rounding.
+    # Another process may sum in another order, so graphs agree only up to rounding.
     (again,), (first,) = result.graphs, record.graphs
     assert again.pop("level") == first["level"] == "words"
     assert again == pytest.approx({key: first[key] for key in again}, rel=1e-3)
@@ -140,17 +140,17 @@ def test_a_folder_with_another_run_is_an_error(study, tmp_path):
 
 def test_invalid_settings_are_reported_before_the_first_run(study, tmp_path):
     variants = {**study.variants, "last": Variant(set=("model.aggregator=summ",))}
-    wrong = study.model_copy(update={"variants": variants})
+    invalid = study.model_copy(update={"variants": variants})
     with pytest.raises(SettingsError, match=mentions("'summ'")):
-        run_study(wrong, tmp_path)
+        run_study(invalid, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_variants_with_the_same_folder_are_an_error(study, tmp_path):
     variants = {"x 4": Variant(), "x-4": Variant()}
-    wrong = study.model_copy(update={"variants": variants})
+    invalid = study.model_copy(update={"variants": variants})
     with pytest.raises(SettingsError, match=mentions("'x 4'", "'x-4'")):
-        run_study(wrong, tmp_path)
+        run_study(invalid, tmp_path)
 
 
 def test_a_run_is_identified_by_its_command(done, tmp_path):
@@ -162,17 +162,17 @@ def test_a_run_is_identified_by_its_command(done, tmp_path):
             "variants": {"new name": study.variants["centrality"]},
         }
     )
-    found = finished_records(changed, tmp_path)
+    renamed = finished_records(changed, tmp_path)
     points = {r.command: r.point for r in records if r.variant == "centrality"}
-    assert {r.variant for r in found} == {"new name"}
-    assert len({r.command for r in found if r.seed == 0}) == 2
-    assert all(r.point == 1 - points[r.command] for r in found)
-    alone = changed.model_copy(update={"grid": study.grid[1:]})
-    assert {r.point for r in finished_records(alone, tmp_path)} == {0}
+    assert {r.variant for r in renamed} == {"new name"}
+    assert len({r.command for r in renamed if r.seed == 0}) == 2
+    assert all(r.point == 1 - points[r.command] for r in renamed)
+    shortened = changed.model_copy(update={"grid": study.grid[1:]})
+    assert {r.point for r in finished_records(shortened, tmp_path)} == {0}
 
 
 def test_the_commit_is_that_of_perron(tmp_path, monkeypatch):
-    """It may be installed inside the repository of something else."""
+    """Perron may be installed inside another repository."""
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
     commit = ["commit", "-q", "--allow-empty", "-m", "x"]
@@ -200,7 +200,7 @@ def test_changed_data_files_are_an_error(done, tmp_path):
         with pytest.raises(PerronError, match=mentions(*sizes)):
             run_trial(trial, folder)
         data.unlink()
-        assert run_study(study, tmp_path) == records  # nothing is known against them
+        assert run_study(study, tmp_path) == records  # there is nothing to compare
     finally:
         data.write_bytes(before)
 

@@ -5,14 +5,22 @@ from perron.errors import SettingsError
 from perron.experiments import read_study
 from perron.experiments.study import Trial
 
-LINES = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
+MINIMAL = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
 
 
 POOLINGS = """title = "poolings"
 recipe = "sst2"
 grid = [
-  ["training.learning_rate=1e-3", "model.head.dropout=0.5", "training.weight_decay=1e-6"],
-  ["training.learning_rate=5e-4", "model.head.dropout=0.5", "training.weight_decay=1e-6"],
+  [
+    "training.learning_rate=1e-3",
+    "model.head.dropout=0.5",
+    "training.weight_decay=1e-6",
+  ],
+  [
+    "training.learning_rate=5e-4",
+    "model.head.dropout=0.5",
+    "training.weight_decay=1e-6",
+  ],
 ]
 seeds = 5
 [variants]
@@ -21,22 +29,26 @@ convolution = { set = ["model.aggregator=max", "model.encoder=cnn"] }
 """
 
 
-def written(folder, text):
+def write_study(folder, text):
     path = folder / "study.toml"
     path.write_text(text)
     return str(path)
 
 
 def poolings(folder):
-    return written(folder, POOLINGS)
+    return write_study(folder, POOLINGS)
 
 
 def test_the_last_override_of_a_setting_wins(tmp_path):
-    path = written(
+    path = write_study(
         tmp_path,
         """title = "x"
 recipe = "sst2"
-set = ["training.weight_decay=1", "training.max_grad_norm=1", "training.learning_rate_decay=0.1"]
+set = [
+  "training.weight_decay=1",
+  "training.max_grad_norm=1",
+  "training.learning_rate_decay=0.1",
+]
 grid = [["training.weight_decay=2", "training.learning_rate_decay=0.2"]]
 [variants]
 a = { set = ["training.max_grad_norm=3"] }
@@ -59,10 +71,10 @@ b = {}
         training.max_grad_norm,
         training.learning_rate_decay,
     ) == (2, 3, 0.5)
-    told = Trial(study, "a", 0, 7).command
-    assert told == (
-        "perron train sst2 --set training.weight_decay=2 --set training.learning_rate_decay=0.5 "
-        "--set training.max_grad_norm=3 --set training.seed=7"
+    assert Trial(study, "a", 0, 7).command == (
+        "perron train sst2 --set training.weight_decay=2 "
+        "--set training.learning_rate_decay=0.5 --set training.max_grad_norm=3 "
+        "--set training.seed=7"
     )
 
 
@@ -89,11 +101,11 @@ def test_tuned_settings_have_their_effective_values(tmp_path):
     path = poolings(tmp_path)
     study = read_study(path)
     assert study.tuned_settings("max", 1)[0] == "training.learning_rate=5e-4"
-    asked = read_study(path, ["training.learning_rate=7e-4"])
-    assert "training.learning_rate=7e-4" in asked.tuned_settings("max", 1)
-    assert len(asked.tuned_settings("max", 1)) == 3
-    one = study.model_copy(update={"grid": study.grid[:1]})
-    assert one.tuned_settings("max", 0) == []  # there was nothing to choose
+    overridden = read_study(path, ["training.learning_rate=7e-4"])
+    assert "training.learning_rate=7e-4" in overridden.tuned_settings("max", 1)
+    assert len(overridden.tuned_settings("max", 1)) == 3
+    single = study.model_copy(update={"grid": study.grid[:1]})
+    assert single.tuned_settings("max", 0) == []  # nothing to tune
 
 
 def test_the_number_of_seeds_can_be_overridden(tmp_path):
@@ -129,13 +141,13 @@ def test_a_study_can_inherit_from_another(tmp_path):
     [
         ("title = 1", ["title"]),
         ("no toml", ["TOML"]),
-        (LINES + "b = { sets = [] }", ["variants.b.sets"]),
-        ('reference = "c"\n' + LINES, ["variant 'c'"]),
-        ('like = "nothing"\n' + LINES, ["nothing'"]),
+        (MINIMAL + "b = { sets = [] }", ["variants.b.sets"]),
+        ('reference = "c"\n' + MINIMAL, ["reference", "'c'"]),
+        ('like = "nothing"\n' + MINIMAL, ["nothing'"]),
     ],
 )
 def test_invalid_studies_are_reported(tmp_path, text, parts):
-    path = written(tmp_path, text)
+    path = write_study(tmp_path, text)
     with pytest.raises(SettingsError, match=mentions(tmp_path, *parts)):
         read_study(path)
 

@@ -30,14 +30,14 @@ GRAPH = {"level": "words", "context_dependence": 0.25, "second_eigenvalue": 0.5}
 
 def records():
     rng = np.random.default_rng(0)
-    answers = rng.random((6, 200)) < np.array([0.5, 0.9, 0.9, 0.5, 0.6, 0.6])[:, None]
+    correct = rng.random((6, 200)) < np.array([0.5, 0.9, 0.9, 0.5, 0.6, 0.6])[:, None]
     return [
-        record("a", 0, 0, 0.5, answers[0], [GRAPH]),
-        record("a", 1, 0, 0.6, answers[1], [GRAPH]),
-        record("a", 1, 1, 0.8, answers[2], [GRAPH | {"context_dependence": 0.35}]),
-        record("b", 0, 0, 0.7, answers[3]),
-        record("b", 1, 0, 0.7, answers[4]),
-        record("b", 0, 1, 0.9, answers[5]),
+        record("a", 0, 0, 0.5, correct[0], [GRAPH]),
+        record("a", 1, 0, 0.6, correct[1], [GRAPH]),
+        record("a", 1, 1, 0.8, correct[2], [GRAPH | {"context_dependence": 0.35}]),
+        record("b", 0, 0, 0.7, correct[3]),
+        record("b", 1, 0, 0.7, correct[4]),
+        record("b", 0, 1, 0.9, correct[5]),
     ]
 
 
@@ -49,7 +49,7 @@ def test_the_summary_uses_the_best_grid_point():
     tests = [runs[1].test["accuracy"], runs[2].test["accuracy"]]
     assert a.test["accuracy"].mean == pytest.approx(sum(tests) / 2)
     assert a.graphs[0] == pytest.approx((0.3, 0.5))
-    assert b.chosen == "a=1"  # of equals the first
+    assert b.chosen == "a=1"  # the first in case of a tie
     assert b.p_value is None
 
 
@@ -65,7 +65,7 @@ def test_p_values_are_relative_to_the_reference():
 
 def test_a_variant_with_an_incomplete_grid_has_no_row():
     runs = [run for run in records() if (run.variant, run.point) != ("a", 0)]
-    assert [line.variant for line in summarize(STUDY, runs)] == ["b"]
+    assert [row.variant for row in summarize(STUDY, runs)] == ["b"]
     assert summarize(STUDY, []) == []
 
 
@@ -107,7 +107,7 @@ def test_tables_include_results_and_their_origin():
 
 
 @pytest.mark.parametrize(
-    ("metric", "spread", "text"),
+    ("metric", "mean_std", "text"),
     [
         ("accuracy", None, ""),
         ("accuracy", MeanStd(0.8126, None), "81.3"),
@@ -116,8 +116,8 @@ def test_tables_include_results_and_their_origin():
         ("of another plugin", MeanStd(0.5, None), "0.500"),
     ],
 )
-def test_metrics_are_formatted_in_their_unit(metric, spread, text):
-    assert format_mean_std(metric, spread) == text
+def test_metrics_are_formatted_in_their_unit(metric, mean_std, text):
+    assert format_mean_std(metric, mean_std) == text
 
 
 def test_tables_include_the_metrics_that_all_seeds_have():
@@ -130,7 +130,7 @@ def test_tables_include_the_metrics_that_all_seeds_have():
     text = markdown(STUDY, [a, b])
     assert "| test | test log-loss | p |" in text
     assert "| 1.000 ± 0.707 |" in text
-    runs[1] = replace(runs[1], test={"accuracy": 0.5})  # of an earlier version
+    runs[1] = replace(runs[1], test={"accuracy": 0.5})  # from an earlier version
     a, b = summarize(STUDY, runs)
     assert list(a.test) == ["accuracy"]
     assert list(b.test) == ["accuracy", "log_loss"]
@@ -138,5 +138,5 @@ def test_tables_include_the_metrics_that_all_seeds_have():
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 200])
 def test_the_correct_mask_survives_a_round_trip(count):
-    right = np.random.default_rng(count).random(count) < 0.5
-    assert record("a", 0, 0, 0.5, right).correct_mask().tolist() == right.tolist()
+    correct = np.random.default_rng(count).random(count) < 0.5
+    assert record("a", 0, 0, 0.5, correct).correct_mask().tolist() == correct.tolist()

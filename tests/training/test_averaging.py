@@ -1,4 +1,4 @@
-"""The average of the weights: its formula, and what a run does with it."""
+"""Weight averaging: its formula, and its use in a run."""
 
 import json
 from math import comb
@@ -19,10 +19,10 @@ from perron.training.prepare import prepare
 from perron.training.state import WeightAverage
 
 
-def shares(steps: int, keep: float) -> np.ndarray:
-    """Return what each step has in the average: the weights of step s are e_s."""
+def step_weights(steps: int, decay: float) -> np.ndarray:
+    """Return the weight of each step in the average, by setting step s to e_s."""
     model = nn.Linear(steps, 1, bias=False, dtype=torch.float64)
-    average = WeightAverage(model, keep)
+    average = WeightAverage(model, decay)
     for step in range(steps):
         with torch.no_grad():
             model.weight.copy_(torch.eye(steps)[step])
@@ -32,30 +32,30 @@ def shares(steps: int, keep: float) -> np.ndarray:
 
 @pytest.mark.parametrize("steps", [1, 2, 12, 300])
 def test_early_on_the_weight_of_a_step_grows_as_its_eighth_power(steps):
-    # The recursion with shares 9 / (t + 8) unrolls to binomials, which sum to the last.
-    want = [comb(s + 7, 8) / comb(steps + 8, 9) for s in range(1, steps + 1)]
-    np.testing.assert_allclose(shares(steps, 0.9999), want, rtol=1e-12)
+    # The recursion with s_t = 9 / (t + 8) unrolls to normalized binomials.
+    expected = [comb(s + 7, 8) / comb(steps + 8, 9) for s in range(1, steps + 1)]
+    np.testing.assert_allclose(step_weights(steps, 0.9999), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("keep", [0.5, 0.75, 0.9])
-def test_in_the_long_run_the_weights_decay_exponentially(keep):
-    found = shares(400, keep)
-    np.testing.assert_allclose(found.sum(), 1)
-    latest = (1 - keep) * keep ** np.arange(50)
-    np.testing.assert_allclose(found[::-1][:50], latest, rtol=1e-10)
+@pytest.mark.parametrize("decay", [0.5, 0.75, 0.9])
+def test_in_the_long_run_the_weights_decay_exponentially(decay):
+    weights = step_weights(400, decay)
+    np.testing.assert_allclose(weights.sum(), 1)
+    latest = (1 - decay) * decay ** np.arange(50)
+    np.testing.assert_allclose(weights[::-1][:50], latest, rtol=1e-10)
 
 
 def test_the_initial_weights_are_forgotten_after_one_step():
     model = nn.Linear(3, 2)
     average = WeightAverage(model, 0.999)
     with torch.no_grad():
-        model.weight.mul_(1e-3)  # so that float32 would show what is left
+        model.weight.mul_(1e-3)  # a remainder would be visible in float32
     average.update(1)
     assert torch.equal(average.tensors["weight"], model.weight)
 
 
-def normed() -> tuple[nn.Sequential, WeightAverage]:
-    """A model with a frozen weight and buffers, and an average that differs from it."""
+def model_and_average() -> tuple[nn.Sequential, WeightAverage]:
+    """Return a model with a frozen weight and buffers, and a different average."""
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
     model[2].bias.requires_grad_(False)
     average = WeightAverage(model, 0.9)
@@ -73,7 +73,7 @@ def copies(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def test_in_model_swaps_only_the_trained_weights():
-    model, average = normed()
+    model, average = model_and_average()
     own = copies(model)
     averages = {name: value.clone() for name, value in average.tensors.items()}
     with average.in_model():
@@ -89,7 +89,7 @@ def test_in_model_swaps_only_the_trained_weights():
 
 
 def test_in_model_restores_the_weights_after_an_error():
-    model, average = normed()
+    model, average = model_and_average()
     own = copies(model)
     with pytest.raises(OSError, match="disk"), average.in_model():
         raise OSError("disk full")
@@ -98,7 +98,7 @@ def test_in_model_restores_the_weights_after_an_error():
 
 def recipe(folder, *overrides):
     table = tiny_table(write_texts(folder / "texts.csv"))
-    # One batch size throughout, so that dev has no say in what is learned.
+    # A constant batch size, so that dev metrics do not affect training.
     table["training"] |= {"min_batch_size": 8, "checkpoint_seconds": 1000.0}
     return read_recipe(table, overrides)
 
@@ -110,7 +110,7 @@ def records(folder):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run without and one with an average; the weights of each step of the latter."""
+    """Train without and with averaging; return the weights after each averaged step."""
     folder = tmp_path_factory.mktemp("averaged")
     seen: list[dict[str, np.ndarray]] = []
 
@@ -133,14 +133,14 @@ def test_the_saved_model_is_the_average_up_to_the_best_epoch(runs):
     epochs = records(folder / "averaged")
     best = [record for record in epochs if record["is_best"]][-1]
     steps = best["step"]
-    share = [max(0.2, 9 / (step + 8)) for step in range(1, steps + 1)]
+    newest = [max(0.2, 9 / (step + 8)) for step in range(1, steps + 1)]
     saved = load_file(folder / "averaged" / "model.safetensors")
     assert saved.keys() == seen[0].keys()
     for name, value in saved.items():
-        want = 0.0
-        for step in range(steps):
-            want = (1 - share[step]) * want + share[step] * seen[step][name]
-        np.testing.assert_allclose(value.numpy(), want, rtol=1e-4, atol=1e-6)
+        expected = 0.0
+        for s, weights in zip(newest, seen, strict=False):
+            expected = (1 - s) * expected + s * weights[name]
+        np.testing.assert_allclose(value.numpy(), expected, rtol=1e-4, atol=1e-6)
     head = "head.layers.1.weight"
     assert np.abs(saved[head].numpy() - seen[steps - 1][head]).max() > 1e-3
 

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn, and a metric of one's own in all that a run writes."""
+"""Metrics compared with scikit-learn, and custom metrics in the files of a run."""
 
 import json
 
@@ -24,12 +24,12 @@ def evaluation(request):
 
 
 def test_metrics_match_scikit_learn(evaluation):
-    given = (evaluation.labels, evaluation.predicted)
+    labels = (evaluation.labels, evaluation.predicted)
     weights = {"sample_weight": evaluation.weights}
     assert evaluation.metrics == pytest.approx(
         {
-            "accuracy": sklearn.metrics.accuracy_score(*given, **weights),
-            "macro_f1": sklearn.metrics.f1_score(*given, average="macro", **weights),
+            "accuracy": sklearn.metrics.accuracy_score(*labels, **weights),
+            "macro_f1": sklearn.metrics.f1_score(*labels, average="macro", **weights),
             "log_loss": sklearn.metrics.log_loss(
                 evaluation.labels,
                 evaluation.probabilities,
@@ -38,8 +38,8 @@ def test_metrics_match_scikit_learn(evaluation):
             ),
         }
     )
-    want = sklearn.metrics.confusion_matrix(*given, labels=range(4), **weights)
-    np.testing.assert_allclose(evaluation.confusion, want)
+    expected = sklearn.metrics.confusion_matrix(*labels, labels=range(4), **weights)
+    np.testing.assert_allclose(evaluation.confusion, expected)
 
 
 def test_an_absent_class_does_not_lower_macro_f1():
@@ -50,9 +50,9 @@ def test_an_absent_class_does_not_lower_macro_f1():
 
 
 def test_metrics_are_formatted_for_display():
-    values = {"accuracy": 0.9125, "log_loss": 0.5, "of_somebody_else": 3.25}
-    shown = "accuracy 91.25 %, log-loss 0.5000, of somebody else 3.25"
-    assert format_metrics(values) == shown
+    values = {"accuracy": 0.9125, "log_loss": 0.5, "not_registered": 3.25}
+    text = "accuracy 91.25 %, log-loss 0.5000, not registered 3.25"
+    assert format_metrics(values) == text
 
 
 @pytest.fixture
@@ -75,17 +75,17 @@ def test_a_custom_metric_is_in_all_files_of_a_run(brier, tmp_path):
     result = train(read_recipe(table, ["training.max_epochs=2"]), tmp_path / "run")
     assert 0 < result.dev["brier_score"] < 2
     assert 0 < result.test["brier_score"] < 2
-    written = json.loads((tmp_path / "run/result.json").read_text())
-    assert written["test"]["brier_score"] == result.test["brier_score"]
+    saved = json.loads((tmp_path / "run/result.json").read_text())
+    assert saved["test"]["brier_score"] == result.test["brier_score"]
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     values = [json.loads(line)["dev_brier_score"] for line in lines]
     assert values[result.best_epoch] == pytest.approx(result.dev["brier_score"])
     card = (tmp_path / "run/README.md").read_text()
     assert f"| test brier score | {result.test['brier_score']:.4f} |" in card
-    found = {
+    results = {
         (r.dataset_split, r.metric_type) for r in ModelCard(card).data.eval_results
     }
-    assert ("test", "brier_score") in found
+    assert ("test", "brier_score") in results
 
 
 def test_two_metrics_cannot_have_the_same_name():

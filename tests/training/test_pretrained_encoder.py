@@ -1,4 +1,4 @@
-"""Recipes with ``encoder = "hf:..."``, from texts to a saved model that is used."""
+"""Recipes with ``encoder = "hf:..."``: training, saving and loading."""
 
 import sys
 
@@ -24,19 +24,19 @@ def bert(tmp_path_factory):
 
 @pytest.fixture
 def table(bert, tmp_path):
-    made = tiny_table(write_texts(tmp_path / "texts.csv", rows=80))
-    made["model"] = {
+    settings = tiny_table(write_texts(tmp_path / "texts.csv", rows=80))
+    settings["model"] = {
         "encoder": f"hf:{bert}",
         "aggregator": {"name": "centrality", "hidden_dim": 8},
         "head": {"hidden_dim": 8},
     }
-    made["text"] = {"max_words": 30}
-    made["training"] |= {"learning_rate": 5e-3, "max_epochs": 2}
-    return made
+    settings["text"] = {"max_words": 30}
+    settings["training"] |= {"learning_rate": 5e-3, "max_epochs": 2}
+    return settings
 
 
 @pytest.fixture
-def weights_of(bert):
+def bert_weights(bert):
     return AutoModel.from_pretrained(bert).state_dict()
 
 
@@ -46,40 +46,42 @@ def run(table, tmp_path):
     return perron.load(tmp_path / "run")
 
 
-class TestATunedModel:
+class TestFineTunedModel:
     def test_it_does_not_need_the_pretrained_model_to_load(
         self, run, bert, tmp_path, monkeypatch
     ):
         texts = ["the film was lovely", "", "dull, dull"]
-        hidden_dim = bert.rename(bert.with_name("elsewhere"))
+        moved = bert.rename(bert.with_name("elsewhere"))
         try:
             again = perron.load(tmp_path / "run")
             assert np.array_equal(again.predict_proba(texts), run.predict_proba(texts))
         finally:
-            hidden_dim.rename(bert)
+            moved.rename(bert)
 
-    def test_all_layers_are_trained(self, run, weights_of):
+    def test_all_layers_are_trained(self, run, bert_weights):
         layers = run.model.encoder.model.state_dict()
-        changed = {name for name in layers if not layers[name].equal(weights_of[name])}
+        changed = {
+            name for name in layers if not layers[name].equal(bert_weights[name])
+        }
         assert {name.split(".")[2] for name in changed if "layer." in name} == {
             "0",
             "1",
         }
-        vectors = weights_of["embeddings.word_embeddings.weight"]
+        vectors = bert_weights["embeddings.word_embeddings.weight"]
         assert not run.model.embedding.vectors.weight.equal(vectors)
 
     def test_its_graph_has_words_not_subwords(self, run):
         text = "the film was unbelievable"
         (graph,) = run.explain(text).words
         assert graph.nodes == text.split()
-        assert [text[begin:end] for begin, end in graph.places] == graph.nodes
+        assert [text[begin:end] for begin, end in graph.spans] == graph.nodes
         edges, weights = graph.edges(), np.array(graph.weights)
         assert edges.shape == (4, 4)
         np.testing.assert_allclose(edges.sum(0), 1, atol=1e-6)
         np.testing.assert_allclose(edges @ weights, weights, atol=1e-5)
 
 
-def test_a_frozen_model_does_not_change(table, tmp_path, weights_of):
+def test_a_frozen_model_does_not_change(table, tmp_path, bert_weights):
     table["model"]["encoder"] = {
         "name": "hf",
         "model": table["model"]["encoder"].removeprefix("hf:"),
@@ -88,25 +90,25 @@ def test_a_frozen_model_does_not_change(table, tmp_path, weights_of):
     train(read_recipe(table), tmp_path / "run")
     model = perron.load(tmp_path / "run").model
     layers = model.encoder.model.state_dict()
-    assert all(layers[name].equal(weights_of[name]) for name in layers)
-    vectors = weights_of["embeddings.word_embeddings.weight"]
+    assert all(layers[name].equal(bert_weights[name]) for name in layers)
+    vectors = bert_weights["embeddings.word_embeddings.weight"]
     assert model.embedding.vectors.weight.equal(vectors)
 
 
-class TestMarksAsWords:
-    """``encoder.keep_special_tokens``: ``[CLS]`` and ``[SEP]`` are pooled like any word."""
+class TestKeepSpecialTokens:
+    """With ``keep_special_tokens``, ``[CLS]`` and ``[SEP]`` are pooled like words."""
 
     TEXTS = ("the film was lovely", "", "dull, dull", "unbelievable " * 20)
 
     @pytest.fixture
-    def marked(self, table):
-        table["text"] = {"max_words": 40}  # all that the model has places for
+    def pipeline(self, table):
+        table["text"] = {"max_words": 40}  # the maximum of the model
         recipe = read_recipe(table, ["model.encoder.keep_special_tokens=true"])
         prepared = prepare(recipe)
         return perron.Pipeline(prepared.model, prepared.processor)
 
     def states(self, bert):
-        """Return the states of each text, as `transformers` has them."""
+        """Yield the states of each text, computed by `transformers`."""
         tokenizer = AutoTokenizer.from_pretrained(bert)
         model = AutoModel.from_pretrained(bert).eval()
         for text in self.TEXTS:
@@ -117,40 +119,38 @@ class TestMarksAsWords:
                 yield model(**inputs).last_hidden_state[0]
 
     @pytest.mark.parametrize("name", ["first", "mean", "max"])
-    def test_the_states_of_all_tokens_are_pooled(
-        self, table, bert, name, request
-    ):
+    def test_the_states_of_all_tokens_are_pooled(self, table, bert, name, request):
         pool = {
             "first": lambda states: states[0],
             "mean": lambda states: states.mean(0),
             "max": lambda states: states.amax(0),
         }[name]
         table["model"]["aggregator"] = name
-        found = request.getfixturevalue("marked").encode(self.TEXTS)
-        want = torch.stack([pool(states) for states in self.states(bert)])
-        np.testing.assert_allclose(found, want.numpy(), atol=1e-5)
+        vectors = request.getfixturevalue("pipeline").encode(self.TEXTS)
+        expected = torch.stack([pool(states) for states in self.states(bert)])
+        np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-5)
 
-    def test_they_are_kept_in_a_saved_model(self, marked, tmp_path):
-        marked.save_pretrained(tmp_path / "saved")
-        again = perron.load(tmp_path / "saved")
+    def test_they_are_kept_in_a_saved_model(self, pipeline, tmp_path):
+        pipeline.save_pretrained(tmp_path / "saved")
+        loaded = perron.load(tmp_path / "saved")
         assert np.array_equal(
-            again.predict_proba(self.TEXTS), marked.predict_proba(self.TEXTS)
+            loaded.predict_proba(self.TEXTS), pipeline.predict_proba(self.TEXTS)
         )
 
-    def test_they_appear_in_the_graph_by_name(self, marked):
-        (graph,) = marked.explain("a fine film").words
+    def test_they_appear_in_the_graph_by_name(self, pipeline):
+        (graph,) = pipeline.explain("a fine film").words
         assert graph.nodes == ["[CLS]", "a", "fine", "film", "[SEP]"]
-        assert graph.places == [(0, 0), (0, 1), (2, 6), (7, 11), (11, 11)]
+        assert graph.spans == [(0, 0), (0, 1), (2, 6), (7, 11), (11, 11)]
         np.testing.assert_allclose(graph.edges().sum(0), 1, atol=1e-6)
 
-    def test_their_vectors_are_trained(self, table, tmp_path, weights_of):
+    def test_their_vectors_are_trained(self, table, tmp_path, bert_weights):
         table["model"]["aggregator"] = "first"
         train(
             read_recipe(table, ["model.encoder.keep_special_tokens=true"]),
             tmp_path / "run",
         )
         model = perron.load(tmp_path / "run").model
-        before = weights_of["embeddings.word_embeddings.weight"][2:4]
+        before = bert_weights["embeddings.word_embeddings.weight"][2:4]
         assert (model.embedding.vectors.weight[2:4] != before).any(1).all()
         assert not model.encoder.before.numel()
         assert not model.encoder.after.numel()
@@ -161,25 +161,25 @@ class TestMarksAsWords:
             read_recipe(table, ["model.encoder.keep_special_tokens=true"])
         )
         model = perron.Pipeline(prepared.model, prepared.processor)
-        found = model.explain("a film. a day")
-        assert [graph.nodes[-1] for graph in found.words] == ["[SEP]", "[SEP]"]
-        assert found.sentences.nodes == ["a film.", "a day"]
+        explanation = model.explain("a film. a day")
+        assert [graph.nodes[-1] for graph in explanation.words] == ["[SEP]", "[SEP]"]
+        assert explanation.sentences.nodes == ["a film.", "a day"]
         assert np.isfinite(model.predict_proba(["", "a film. a day"])).all()
 
     def test_max_words_must_fit_the_model(self, table):
-        set_ = ["model.encoder.keep_special_tokens=true"]
+        overrides = ["model.encoder.keep_special_tokens=true"]
         table["text"] = {"max_words": 41}
         with pytest.raises(SettingsError, match=mentions("text.max_words", 40)):
-            prepare(read_recipe(table, set_))
+            prepare(read_recipe(table, overrides))
         table["text"] = {"max_words": 2}
         with pytest.raises(SettingsError, match=mentions("text.max_words", 3)):
-            prepare(read_recipe(table, set_))
+            prepare(read_recipe(table, overrides))
 
 
-class TestAModelInAPackage:
+class TestModelInPackage:
     @pytest.fixture
     def package(self, tmp_path, monkeypatch):
-        """A package with this name that must not be imported."""
+        """Create an empty package that must not be imported."""
         monkeypatch.syspath_prepend(tmp_path)
         folder = tmp_path / "tiny_bert_package"
         folder.mkdir()
@@ -187,45 +187,51 @@ class TestAModelInAPackage:
         return folder
 
     @pytest.fixture
-    def packed(self, table):
+    def package_table(self, table):
         table["model"]["encoder"] = "hf:package:tiny-bert-package"
         return table
 
-    def refused(self, table, *parts):
+    def check_error(self, table, *parts):
         with pytest.raises(SettingsError, match=mentions(*parts)):
             prepare(read_recipe(table))
 
     @pytest.mark.parametrize("inside", [".", "model", "data/model"])
-    def test_the_model_is_found(self, packed, package, inside, weights_of):
+    def test_the_model_is_found(self, package_table, package, inside, bert_weights):
         write_tiny_bert(package / inside)
-        # The settings of a pooling, beside the model's.
+        # Another config.json next to that of the model.
         (package / inside / "1_Pooling").mkdir()
         (package / inside / "1_Pooling" / "config.json").write_text('{"dim": 16}')
-        prepared = prepare(read_recipe(packed))
-        vectors = weights_of["embeddings.word_embeddings.weight"]
+        prepared = prepare(read_recipe(package_table))
+        vectors = bert_weights["embeddings.word_embeddings.weight"]
         assert prepared.model.embedding.vectors.weight.equal(vectors)
         assert prepared.recipe.model.encoder.model == "package:tiny-bert-package"
         assert package.name not in sys.modules
 
-    def test_a_missing_package_is_an_error(self, packed):
+    def test_a_missing_package_is_an_error(self, package_table):
         name = "hf:package:tiny-bert-package"
-        self.refused(packed, "model.encoder", name, "pip install tiny-bert-package")
+        self.check_error(
+            package_table, "model.encoder", name, "pip install tiny-bert-package"
+        )
         for name in ("", "../elsewhere", "os/path"):
-            packed["model"]["encoder"] = f"hf:package:{name}"
-            self.refused(packed, "model.encoder", f"hf:package:{name}", "no package")
+            package_table["model"]["encoder"] = f"hf:package:{name}"
+            self.check_error(
+                package_table, "model.encoder", f"hf:package:{name}", "no package"
+            )
 
-    def test_a_package_without_a_model_is_an_error(self, packed, package):
+    def test_a_package_without_a_model_is_an_error(self, package_table, package):
         (package / "config.json").write_text("[]")
-        self.refused(packed, "hf:package:tiny-bert-package", "no model")
+        self.check_error(package_table, "hf:package:tiny-bert-package", "no model")
         (package / "config.json").write_text("{")
-        self.refused(packed, "hf:package:tiny-bert-package", "no model")
-        packed["model"]["encoder"] = "hf:package:this"  # one file, and it prints
-        self.refused(packed, "hf:package:this", "no package")
+        self.check_error(package_table, "hf:package:tiny-bert-package", "no model")
+        package_table["model"]["encoder"] = "hf:package:this"  # one file, and it prints
+        self.check_error(package_table, "hf:package:this", "no package")
 
-    def test_a_package_with_several_models_is_an_error(self, packed, package):
+    def test_a_package_with_several_models_is_an_error(self, package_table, package):
         for name in ("large", "small"):
             write_tiny_bert(package / name)
-        self.refused(packed, "hf:package:tiny-bert-package", "large", "small")
+        self.check_error(
+            package_table, "hf:package:tiny-bert-package", "large", "small"
+        )
 
 
 def test_pairs_and_documents_are_supported(table, tmp_path):
@@ -259,59 +265,59 @@ def test_the_encoder_may_have_its_own_learning_rate(table):
 def test_micro_batches_do_not_change_the_result(table, tmp_path):
     del table["model"], table["text"]
     table["model"] = {"encoder": "none", "embedding": {"embedding_dim": 6}}
-    curves = []
+    results = []
     for parts in (1, 3, 100):
-        table["training"] |= {"accumulate": parts, "max_epochs": 2}
+        table["training"] |= {"num_micro_batches": parts, "max_epochs": 2}
         folder = tmp_path / str(parts)
         train(read_recipe(table), folder)
-        curves.append(perron.load(folder).predict_proba(["a lovely day", "sour"]))
-    np.testing.assert_allclose(curves[1], curves[0], atol=1e-5)
-    np.testing.assert_allclose(curves[2], curves[0], atol=1e-5)
+        results.append(perron.load(folder).predict_proba(["a lovely day", "sour"]))
+    np.testing.assert_allclose(results[1], results[0], atol=1e-5)
+    np.testing.assert_allclose(results[2], results[0], atol=1e-5)
 
 
-class TestMistakes:
-    def refused(self, table, *parts):
+class TestErrors:
+    def check_error(self, table, *parts):
         with pytest.raises(SettingsError, match=mentions(*parts)):
             prepare(read_recipe(table))
 
     def test_a_missing_model_is_an_error(self, table, monkeypatch):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         table["model"]["encoder"] = "hf:/nowhere/at-all"
-        self.refused(table, "model.encoder", "hf:/nowhere/at-all", "folder")
+        self.check_error(table, "model.encoder", "hf:/nowhere/at-all", "folder")
         table["model"]["encoder"] = "hf:./nowhere"
-        self.refused(table, "model.encoder", "hf:./nowhere", "folder")
+        self.check_error(table, "model.encoder", "hf:./nowhere", "folder")
         table["model"]["encoder"] = "hf:nowhere"
-        self.refused(table, "model.encoder", "hf:nowhere", "folder")
+        self.check_error(table, "model.encoder", "hf:nowhere", "folder")
 
     def test_a_folder_without_a_model_is_an_error(self, table, tmp_path):
         table["model"]["encoder"] = f"hf:{tmp_path}"
-        self.refused(table, tmp_path, "config.json")
+        self.check_error(table, tmp_path, "config.json")
 
     def test_too_many_words_are_an_error(self, table):
         table["text"] = {"max_words": 39}
-        self.refused(table, 40, "text.max_words", 38)
+        self.check_error(table, 40, "text.max_words", 38)
         table["text"] = {"max_words": 38}
         prepare(read_recipe(table))
 
     def test_additional_word_vectors_are_an_error(self, table):
         table["vectors"] = ["glove.txt"]
-        self.refused(table, "vectors", "hf", "--vectors")
+        self.check_error(table, "vectors", "hf", "--vectors")
 
     @pytest.mark.parametrize("key", ["min_count", "vector_words"])
     def test_vocabulary_settings_are_an_error(self, table, key):
         table["text"] = {key: 7}
-        self.refused(table, f"text.{key}")
+        self.check_error(table, f"text.{key}")
 
     def test_an_unsupported_sentence_encoder_is_an_error(self, table):
         table["model"]["kind"] = "document"
-        self.refused(table, "sentence_encoder", "'bilstm'")
+        self.check_error(table, "sentence_encoder", "'bilstm'")
         table["model"]["sentence_encoder"] = table["model"]["encoder"]
-        self.refused(table, "sentence_encoder", "words")
+        self.check_error(table, "sentence_encoder", "words")
 
     def test_a_missing_tokenizer_is_an_error(self, table, bert, tmp_path):
         AutoModel.from_pretrained(bert).save_pretrained(tmp_path / "bare")
         table["model"]["encoder"] = f"hf:{tmp_path / 'bare'}"
-        self.refused(table, tmp_path / "bare", "tokenizer")
+        self.check_error(table, tmp_path / "bare", "tokenizer")
 
 
 def test_gradients_reach_the_subword_embeddings(table):
@@ -324,5 +330,5 @@ def test_gradients_reach_the_subword_embeddings(table):
         for name, weight in prepared.model.named_parameters()
         if weight.grad is None or not weight.grad.abs().sum() > 0
     ]
-    # Keys' biases shift all scores of a softmax alike: their gradient is nothing.
+    # The biases of keys shift all scores of a softmax equally: their gradient is zero.
     assert all(name.endswith("attention.self.key.bias") for name in missing)

@@ -6,9 +6,10 @@ from perron_tests.errors import mentions
 from perron.errors import SettingsError
 from perron.training.recipe import Recipe, read_recipe, recipe_names, recipe_table
 
-# The paper's Table 2, with what DESIGN says of the authors' code.
+# Table 2 of the paper, completed from the authors' code.
 TABLE_2 = {
-    # hidden, l2, learning rate, decay, every, batch size, low bound, dropout, kind
+    # hidden_dim, weight_decay, learning_rate, learning_rate_decay,
+    # learning_rate_decay_steps, batch_size, min_batch_size, dropout, kind
     "yelp2013": (50, 1e-6, 1e-4, 0.9, 2000, 64, 32, 0.6, "document"),
     "yelp2014": (50, 1e-6, 1e-4, 0.9, 5000, 64, 16, 0.6, "document"),
     "imdb": (50, 1e-6, 1e-4, 0.9, 1000, 32, 32, 0.4, "document"),
@@ -17,7 +18,7 @@ TABLE_2 = {
     "snli": (30, 1e-20, 1e-4, 0.95, 20000, 128, 128, 0.2, "pair"),
 }
 
-OWN = ("demo", "imdb-25k", "sick")  # not in the paper
+NOT_IN_PAPER = ("demo", "imdb-25k", "sick")
 WITHOUT_DATA = ("own", "pretrained")
 
 
@@ -49,7 +50,7 @@ def test_the_recipe_matches_the_paper(name):
 
 
 def test_all_recipes_are_listed():
-    assert set(recipe_names()) == {*TABLE_2, *OWN, *WITHOUT_DATA}
+    assert set(recipe_names()) == {*TABLE_2, *NOT_IN_PAPER, *WITHOUT_DATA}
 
 
 @pytest.mark.parametrize("name", WITHOUT_DATA)
@@ -59,11 +60,11 @@ def test_recipes_without_data_only_lack_data(name):
         read_recipe(table)
     recipe = read_recipe(table | {"data": {"format": "csv", "train": "texts.csv"}})
     assert read_recipe(tomllib.loads(recipe.to_toml())) == recipe
-    # Sections that the recipes leave out are those that settings have by themselves.
+    # These recipes define every section except data.
     assert set(table) == {"vectors", "text", "model", "training"}
 
 
-@pytest.mark.parametrize("name", [*TABLE_2, *OWN])
+@pytest.mark.parametrize("name", [*TABLE_2, *NOT_IN_PAPER])
 def test_settings_survive_a_round_trip(name):
     recipe = read_recipe(recipe_table(name))
     assert read_recipe(tomllib.loads(recipe.to_toml())) == recipe
@@ -97,7 +98,7 @@ def test_an_aggregator_or_encoder_can_be_given_by_name():
     assert recipe.model.encoder.name == "none"
 
 
-REFUSED = {
+INVALID = {
     "training.lr=1": ["sst2", "training.lr"],
     "training.batch_size=0": ["training.batch_size", 0],
     "training.batch_size=8": ["min_batch_size", 16, "batch_size", 8],
@@ -108,16 +109,16 @@ REFUSED = {
     "model.kind=pair": ["model.kind", "'pair'", "data.text_pair"],
     "model.sentence_aggregator=max": ["sentence_aggregator", "kind", "'document'"],
     "data.format=xml": ["data.format", "sst", "xml"],
-    "training.seed": ["training.seed", "key=value"],
-    ".seed=1": [".seed=1", "key=value"],
+    "training.seed": ["training.seed", "KEY=VALUE"],
+    ".seed=1": [".seed=1", "KEY=VALUE"],
     "training.seed.more=1": ["seed"],
     "nonsense.key=1": ["nonsense"],
 }
 
 
-@pytest.mark.parametrize("override", REFUSED)
+@pytest.mark.parametrize("override", INVALID)
 def test_an_invalid_override_is_an_error_that_names_it(override):
-    with pytest.raises(SettingsError, match=mentions(*REFUSED[override])):
+    with pytest.raises(SettingsError, match=mentions(*INVALID[override])):
         sst2(override)
 
 

@@ -1,4 +1,4 @@
-"""A run that was killed goes on as if nothing had been."""
+"""A killed run resumes as if it had never been interrupted."""
 
 import signal
 import subprocess
@@ -9,7 +9,7 @@ from perron_tests import environment
 from perron_tests.errors import assert_mentions
 
 KILLED = -signal.SIGKILL
-ENDINGS = {
+EXIT_STATUS = {
     "again": 0,
     "before the first checkpoint": KILLED,
     "in the first epoch": KILLED,
@@ -50,9 +50,9 @@ def outcome(tmp_path_factory):
     return folder, {name: (int(status), same) for name, status, same in lines}
 
 
-@pytest.mark.parametrize("moment", ENDINGS)
+@pytest.mark.parametrize("moment", EXIT_STATUS)
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(outcome, moment):
-    assert outcome[1][moment] == (ENDINGS[moment], "True")
+    assert outcome[1][moment] == (EXIT_STATUS[moment], "True")
 
 
 def test_a_full_disk_is_a_clear_error(outcome):

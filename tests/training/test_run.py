@@ -1,4 +1,4 @@
-"""One run, in this process."""
+"""Training runs in this process."""
 
 import json
 import shutil
@@ -76,7 +76,7 @@ def test_weight_decay_excludes_embeddings_and_biases():
         labels=("a", "b"),
     )
     model = TextClassifier(config)
-    groups = make_optimizer(model, TrainingSettings(l2=0.3)).param_groups
+    groups = make_optimizer(model, TrainingSettings(weight_decay=0.3)).param_groups
     names = {id(value): name for name, value in model.named_parameters()}
     decayed = {
         names[id(value)]
@@ -84,9 +84,9 @@ def test_weight_decay_excludes_embeddings_and_biases():
         for value in group["params"]
         if group["weight_decay"] == 0.3
     }
-    left = set(names.values()) - decayed
-    assert "embedding.vectors.weight" in left
-    assert {name for name in left if name != "embedding.vectors.weight"} == {
+    excluded = set(names.values()) - decayed
+    assert "embedding.vectors.weight" in excluded
+    assert {name for name in excluded if name != "embedding.vectors.weight"} == {
         name for name in names.values() if "bias" in name
     }
     assert any("encoder" in name for name in decayed)
@@ -112,8 +112,8 @@ def test_word_vectors_set_the_embedding_dim_and_initialize_it(tmp_path):
     vectors = prepared.model.embedding.vectors.weight
     assert vectors[words.index("lovely")].tolist() == [4, 5, 6, -1, -2, -3]
     assert vectors[words.index("unseen")].tolist() == [7, 8, 9, -4, -5, -6]
-    found = [coverage.types_found for coverage in prepared.coverage.values()]
-    assert found == [2, 1]
+    types_found = [coverage.types_found for coverage in prepared.coverage.values()]
+    assert types_found == [2, 1]
 
 
 def test_an_exploding_loss_is_a_clear_error(tmp_path):
@@ -142,7 +142,7 @@ def test_bf16_requires_device_support(tmp_path, monkeypatch):
 
 
 def test_bf16_trains(tmp_path, monkeypatch):
-    # A CPU without bfloat16 has it for all but the LSTM.
+    # CPUs without bfloat16 instructions still support it, except in the LSTM.
     monkeypatch.setattr("perron.training.loop.has_bf16", lambda: True)
     options = ["training.precision=bf16", "model.encoder=none", "training.max_epochs=8"]
     result = train(recipe(tmp_path, *options), tmp_path / "run")
@@ -153,12 +153,12 @@ def test_bf16_trains(tmp_path, monkeypatch):
 def test_a_run_resumes_without_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PERRON_CACHE", str(tmp_path / "cache"))
     settings = recipe(tmp_path)
-    undisturbed = train(settings, tmp_path / "undisturbed")
+    uninterrupted = train(settings, tmp_path / "uninterrupted")
     stopped_run(settings, tmp_path / "run", 2)
     shutil.rmtree(tmp_path / "cache")
     result = train(settings, tmp_path / "run", resume=True)
-    assert result.dev == undisturbed.dev
-    one, other = weights(tmp_path / "undisturbed"), weights(tmp_path / "run")
+    assert result.dev == uninterrupted.dev
+    one, other = weights(tmp_path / "uninterrupted"), weights(tmp_path / "run")
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 

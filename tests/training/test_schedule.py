@@ -6,8 +6,8 @@ from perron.training.state import TrainState, learning_rate
 
 SETTINGS = TrainingSettings(
     learning_rate=1e-3,
-    decay=0.5,
-    decay_steps=10,
+    learning_rate_decay=0.5,
+    learning_rate_decay_steps=10,
     min_learning_rate=1e-4,
     batch_size=128,
     min_batch_size=30,
@@ -30,7 +30,7 @@ def run_epochs(accuracies: list[float]) -> tuple[TrainState, list[int], list[boo
     state, sizes, bests = TrainState(128), [], []
     for accuracy in accuracies:
         sizes.append(state.batch_size)
-        state.count(loss=2.0, correct=1.0, examples=4, seconds=0.5)
+        state.add_batch(loss=2.0, correct=1.0, examples=4, seconds=0.5)
         bests.append(state.end_epoch({"accuracy": accuracy, "log_loss": 1.0}, SETTINGS))
     return state, sizes, bests
 

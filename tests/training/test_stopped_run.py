@@ -1,4 +1,4 @@
-"""A run that has not ended: its model can be used, and it can be finished."""
+"""Stopped runs: their model can be used, and they can be finished."""
 
 import json
 import shutil
@@ -13,6 +13,7 @@ from safetensors.torch import load, save_file
 import perron
 from perron.errors import DataError, PerronError, SettingsError
 from perron.files import FolderLockedError, lock_folder
+from perron.migrations import current_version
 from perron.training import finish, read_recipe, train
 from perron.training.callbacks import Callback, read_metrics
 from perron.training.metrics import evaluate
@@ -37,8 +38,8 @@ def best_record(folder):
 def test_a_stopped_run_holds_the_model_of_its_best_epoch(stopped, recipe):
     record = best_record(stopped)
     pipeline = perron.load(stopped)
-    found = evaluate(pipeline.model, prepare(recipe).dev).metrics
-    assert found == pytest.approx({name: record[f"dev_{name}"] for name in found})
+    metrics = evaluate(pipeline.model, prepare(recipe).dev).metrics
+    assert metrics == pytest.approx({name: record[f"dev_{name}"] for name in metrics})
     card = pipeline.card
     assert f"best epoch so far is {record['epoch'] + 1}" in card
     assert f"| dev accuracy | {100 * record['dev_accuracy']:.2f} % |" in card
@@ -47,21 +48,21 @@ def test_a_stopped_run_holds_the_model_of_its_best_epoch(stopped, recipe):
     assert not list(stopped.glob("best-*"))
 
 
-class Using(Callback):
+class PredictDuringTraining(Callback):
     """Uses the model in the folder of a run from the second epoch on."""
 
     def __init__(self, folder):
-        self.folder, self.answers = folder, []
+        self.folder, self.predictions = folder, []
 
     def on_epoch_begin(self, loop, steps):
         if loop.state.epoch:
-            self.answers += perron.load(self.folder).predict(["a lovely film"])
+            self.predictions += perron.load(self.folder).predict(["a lovely film"])
 
 
 def test_the_model_can_be_used_during_training(recipe, tmp_path):
-    using = Using(tmp_path / "run")
-    train(recipe, tmp_path / "run", callbacks=[using])
-    assert len(using.answers) == 3
+    callback = PredictDuringTraining(tmp_path / "run")
+    train(recipe, tmp_path / "run", callbacks=[callback])
+    assert len(callback.predictions) == 3
 
 
 def test_a_run_replaces_another_model_after_its_first_epoch(recipe, tmp_path):
@@ -93,15 +94,15 @@ def test_a_stopped_run_can_be_finished(stopped, recipe):
 
 
 def test_finish_uses_the_best_epoch_of_the_checkpoint(stopped):
-    """As if it had been killed right after the checkpoint was written."""
+    """Simulate a run that was killed right after the checkpoint was written."""
     best = best_record(stopped)["epoch"]
     weights = stopped / "model.safetensors"
-    wanted = weights.read_bytes()
+    expected = weights.read_bytes()
     weights.rename(stopped / f"best-{best}.safetensors")
-    tensors = {name: tensor + 1 for name, tensor in load(wanted).items()}
+    tensors = {name: tensor + 1 for name, tensor in load(expected).items()}
     save_file(tensors, weights)
     finish(stopped)
-    assert weights.read_bytes() == wanted
+    assert weights.read_bytes() == expected
 
 
 def test_a_run_without_an_epoch_cannot_be_finished(recipe, tmp_path, stopped):
@@ -162,10 +163,10 @@ def test_existing_folders_and_other_files_are_kept(recipe, tmp_path):
     write_texts(tmp_path / "texts.csv")
 
     def write_and_fail(prepared):
-        (folder / "notes.txt").write_text("of value")
-        raise SettingsError("refused")
+        (folder / "notes.txt").write_text("important")
+        raise SettingsError("rejected")
 
-    with pytest.raises(SettingsError, match="refused"):
+    with pytest.raises(SettingsError, match="rejected"):
         train(recipe, folder, on_data_ready=write_and_fail)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
@@ -196,6 +197,6 @@ class TestTrackers:
 def test_the_files_of_a_run_have_a_format_version(recipe, tmp_path):
     train(recipe, tmp_path / "run")
     result = json.loads((tmp_path / "run/result.json").read_text())
-    assert result["format_version"] == 2
+    assert result["format_version"] == current_version("result")
     first = (tmp_path / "run/metrics.jsonl").read_text().splitlines()[0]
-    assert json.loads(first)["format_version"] == 2
+    assert json.loads(first)["format_version"] == current_version("metrics")
