@@ -93,8 +93,8 @@ def usage(request, trained):
 class TestAggregatorAndConnectivity:
     def test_their_options_come_from_the_recipe(self, usage):
         name, results = usage
-        wanted = {"norm": NORM, "cosine": COSINE}[name]
-        assert wanted.items() <= results["aggregator"].items()
+        expected = {"norm": NORM, "cosine": COSINE}[name]
+        assert expected.items() <= results["aggregator"].items()
 
     def test_a_new_process_can_predict(self, usage):
         _, results = usage
@@ -113,10 +113,10 @@ class TestAggregatorAndConnectivity:
 
     def test_the_exported_model_gives_the_same_probabilities(self, usage):
         _, results = usage
-        for exported, own in zip(
+        for exported, original in zip(
             results["exported"], results["probabilities"], strict=True
         ):
-            assert exported == pytest.approx(own, abs=1e-5)
+            assert exported == pytest.approx(original, abs=1e-5)
 
     def test_scikit_learn_accepts_their_names(self, usage):
         _, results = usage

@@ -329,8 +329,8 @@ class TestSteps:
     def test_defaults_are_set_for_older_versions(self, steps):
         steps("settings", Default("training.shuffle", False))
         assert migrate("settings", {})["training"] == {"shuffle": False}
-        kept = {"training": {"shuffle": True}}
-        assert migrate("settings", kept) == kept
+        table = {"training": {"shuffle": True}}
+        assert migrate("settings", table) == table
 
     def test_steps_are_applied_in_order(self, steps):
         steps("settings", Rename("a", "b"))
@@ -358,19 +358,19 @@ class TestSteps:
             role: {"name": "centrality", "size": 3},
             "encoder": {"name": "centrality", "size": 3},
         }
-        wanted = {**settings, role: {"name": "centrality", **want}}
+        renamed = {**settings, role: {"name": "centrality", **want}}
         model = {"format": "perron-1", "model": {"settings": settings}}
-        assert migrate("model", model) == {"model": {"settings": wanted}}
-        assert migrate("settings", {"model": settings}) == {"model": wanted}
-        assert migrate("pickle", settings) == wanted
-        assert migrate("transformers", settings) == wanted
+        assert migrate("model", model) == {"model": {"settings": renamed}}
+        assert migrate("settings", {"model": settings}) == {"model": renamed}
+        assert migrate("pickle", settings) == renamed
+        assert migrate("transformers", settings) == renamed
         flat = migrate("sentence_transformers", {"dim": 4, "size": 3})
         assert flat == {"embed_dim": 4, "aggregator": {"name": "centrality", **want}}
 
-    @pytest.mark.parametrize("given", ["centrality", {"name": "max", "size": 3}])
-    def test_other_components_are_not_changed(self, given, steps):
+    @pytest.mark.parametrize("aggregator", ["centrality", {"name": "max", "size": 3}])
+    def test_other_components_are_not_changed(self, aggregator, steps):
         steps("model settings", RenameOption("aggregator", "centrality", "size", "u"))
-        table = {"model": {"aggregator": given}}
+        table = {"model": {"aggregator": aggregator}}
         assert migrate("settings", table) == table
 
 

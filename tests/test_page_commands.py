@@ -98,9 +98,9 @@ def check_perron(words):
         context = command.make_context(name, rest, parent=context)
         rest = [*context._protected_args, *context.args]
         name, command, rest = command.resolve_command(context, rest)
-    given = command.make_context(name, rest, parent=context).params
-    if given.get("recipe") in recipe_names() and not given.get("data"):
-        read_recipe(recipe_table(given["recipe"]), given.get("set_") or ())
+    options = command.make_context(name, rest, parent=context).params
+    if options.get("recipe") in recipe_names() and not options.get("data"):
+        read_recipe(recipe_table(options["recipe"]), options.get("set_") or ())
 
 
 def check_paper(module, *words):

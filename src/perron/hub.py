@@ -51,7 +51,7 @@ def model_card(
 
     Args:
         config: Configuration of the model.
-        facts: Additional rows of the table.
+        facts: Additional rows for the table.
         scores: Scores for the table and for the evaluation results on the hub.
     """
     settings = config.settings
@@ -81,7 +81,7 @@ def model_card(
             "```python",
             "import perron",
             "",
-            'model = perron.load("this folder")',
+            'model = perron.load("path/to/model")',
             'model.predict(["..."])' if settings.kind != "pair" else _PAIR_CALL,
             "```",
             "",
@@ -123,7 +123,7 @@ def _rows(facts: Mapping[str, object]) -> list[list[str]]:
     return [[" ".join(str(part).split()) for part in fact] for fact in facts.items()]
 
 
-HUB = "hub:"  # prefix that marks a name as one on the hub, not a folder
+HUB = "hub:"  # prefix of names that always refer to the hub
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -192,7 +192,7 @@ def short_names(folders: Sequence[str | Path]) -> list[str]:
     parts = [Path(folder).resolve().parts for folder in folders]
     repeated = [path for path, count in Counter(parts).items() if count > 1]
     if repeated:
-        raise SettingsError(f"{Path(*repeated[0])}: model is given twice")
+        raise SettingsError(f"{Path(*repeated[0])}: the same model is given twice")
 
     def name(path: tuple[str, ...]) -> str:
         for count in range(1, len(path) + 1):

@@ -315,16 +315,16 @@ def load(name: str | Path) -> Pipeline:
     return Pipeline.from_pretrained(name)
 
 
-def pair_mismatch(takes_pairs: bool, fix: str, model: str = "this model") -> str:
+def pair_mismatch(expects_pairs: bool, fix: str, model: str = "this model") -> str:
     """Return the error message for pairs passed to a text model, or the reverse.
 
     Args:
-        takes_pairs: Whether the model expects pairs.
+        expects_pairs: Whether the model expects pairs.
         fix: How to fix it, as a sentence.
         model: Name of the model.
     """
     kinds = ("pairs of texts", "single texts")
-    expected, actual = kinds if takes_pairs else reversed(kinds)
+    expected, actual = kinds if expects_pairs else reversed(kinds)
     return f"{model} expects {expected}, got {actual}. {fix}"
 
 
@@ -339,8 +339,8 @@ def _check(texts: Sequence[str], pairs: Sequence[str] | None, is_pair: bool) -> 
         raise ValueError(
             f"pairs must be as long as texts ({len(texts)}), got {len(pairs)}."
         )
-    for name, given in (("text", texts), ("pair", () if pairs is None else pairs)):
-        for row, text in enumerate(given):
+    for name, values in (("text", texts), ("pair", () if pairs is None else pairs)):
+        for row, text in enumerate(values):
             if not isinstance(text, str):
                 raise ValueError(f"{name} {row} must be a string, got {type(text)}.")
             try:

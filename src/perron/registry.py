@@ -193,14 +193,14 @@ def _import(module: str) -> None:
 _WIDTH = 403_200
 
 
-def options_of(component: type, given: Sequence[str] = ()) -> dict[str, Any]:
+def component_options(component: type, excluded: Sequence[str] = ()) -> dict[str, Any]:
     """Return the options of a component, as parameters of its constructor.
 
     These are all parameters except ``embed_dim``, ``device`` and ``dtype``.
 
     Args:
         component: Class of the component.
-        given: Names of parameters that are not options. Defaults to ``embed_dim``.
+        excluded: Names of parameters that are not options. Defaults to ``embed_dim``.
 
     Raises:
         TypeError: The constructor has ``*args`` or ``**kwargs``.
@@ -212,12 +212,12 @@ def options_of(component: type, given: Sequence[str] = ()) -> dict[str, Any]:
                 f"the constructor of {component.__qualname__} must name its options, "
                 f"got {parameter}."
             )
-    excluded = {*(given or ("embed_dim",)), "device", "dtype"}
-    return {name: p for name, p in parameters.items() if name not in excluded}
+    names = {*(excluded or ("embed_dim",)), "device", "dtype"}
+    return {name: p for name, p in parameters.items() if name not in names}
 
 
 @cache
-def settings_from(component: type, **given: Any) -> type[Any]:
+def settings_from(component: type, **fixed: Any) -> type[Any]:
     """Return a pydantic model of the settings of a component.
 
     The model has one field per option, with the annotation, default and description
@@ -230,19 +230,19 @@ def settings_from(component: type, **given: Any) -> type[Any]:
 
     Args:
         component: Class of the component.
-        given: Arguments of the constructor that are not settings, with values for
+        fixed: Arguments of the constructor that are not settings, with values for
             validation. Defaults to ``embed_dim``.
     """
     from pydantic import ConfigDict, Field, create_model, model_validator
 
-    arguments = given or {"embed_dim": _WIDTH}
+    arguments = fixed or {"embed_dim": _WIDTH}
     hints = get_type_hints(component.__init__, include_extras=True)  # type: ignore[misc]
     descriptions = _descriptions(component)
     fields: dict[str, Any] = {}
     name = getattr(component, "recipe_name", None)
     if name is not None:
         fields["name"] = (Literal[name], name)
-    for option, parameter in options_of(component, tuple(arguments)).items():
+    for option, parameter in component_options(component, tuple(arguments)).items():
         annotation = _recipe_types(hints.get(option, Any))
         is_required = parameter.default is parameter.empty
         if annotation is None and is_required:
@@ -261,7 +261,7 @@ def settings_from(component: type, **given: Any) -> type[Any]:
         return self
 
     def reduce(self: Any) -> Any:
-        return _unpickle, (component, given, self.model_dump())
+        return _unpickle, (component, fixed, self.model_dump())
 
     settings = create_model(
         f"{component.__name__}Settings",
@@ -275,9 +275,9 @@ def settings_from(component: type, **given: Any) -> type[Any]:
     return settings
 
 
-def _unpickle(component: type, given: dict[str, Any], values: dict[str, Any]) -> Any:
+def _unpickle(component: type, fixed: dict[str, Any], values: dict[str, Any]) -> Any:
     """Rebuild pickled settings, whose class is created at run time."""
-    return settings_from(component, **given).model_validate(values)
+    return settings_from(component, **fixed).model_validate(values)
 
 
 class _NoInitialization(TorchFunctionMode):
@@ -314,8 +314,8 @@ def _recipe_types(annotation: Any) -> Any:
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         parts = [_recipe_types(part) for part in get_args(annotation)]
-        kept = tuple(part for part in parts if part is not None)
-        return Union[kept] if kept else None  # noqa: UP007
+        valid = tuple(part for part in parts if part is not None)
+        return Union[valid] if valid else None  # noqa: UP007
     if origin is Annotated:
         inner = _recipe_types(annotation.__origin__)
         return None if inner is None else Annotated[(inner, *annotation.__metadata__)]

@@ -15,9 +15,9 @@ def test_states_equal_a_loop_over_words(kernel_size):
         for output in range(2):
             total = bias[output]
             for step in range(kernel_size):
-                seen = position - (kernel_size - 1) // 2 + step
-                if 0 <= seen < 5:
-                    total = total + (weight[output, :, step] * words[seen]).sum()
+                source = position - (kernel_size - 1) // 2 + step
+                if 0 <= source < 5:
+                    total = total + (weight[output, :, step] * words[source]).sum()
             want[position, output] = max(total, 0)
     torch.testing.assert_close(encoder(words.unsqueeze(0))[0], want)
     torch.testing.assert_close(encoder(words, lengths=[5]), want)

@@ -112,8 +112,8 @@ class TestGatherOrZero:
         rows = self.rows.clone().requires_grad_()
         gather_or_zero(rows, self.index, self.inverse).backward(grad)
         plain = self.rows.clone().requires_grad_()
-        kept = self.index >= 0
-        plain[self.index[kept]].backward(grad[kept])
+        is_used = self.index >= 0
+        plain[self.index[is_used]].backward(grad[is_used])
         assert torch.equal(rows.grad, plain.grad)
 
     def test_first_and_second_derivatives_are_correct(self):

@@ -18,12 +18,12 @@ def test_each_id_is_mapped_to_its_vector(dtype, shape):
 
 def test_pretrained_vectors_are_copied():
     embedding = WordEmbedding(5, 3)
-    given = torch.arange(15.0).reshape(5, 3)
-    embedding.set_vectors(given)
-    assert torch.equal(embedding(torch.tensor([4, 1])), given[[4, 1]])
+    pretrained = torch.arange(15.0).reshape(5, 3)
+    embedding.set_vectors(pretrained)
+    assert torch.equal(embedding(torch.tensor([4, 1])), pretrained[[4, 1]])
     with torch.no_grad():
         embedding.vectors.weight.zero_()
-    assert torch.equal(given, torch.arange(15.0).reshape(5, 3))
+    assert torch.equal(pretrained, torch.arange(15.0).reshape(5, 3))
 
 
 def test_pretrained_vectors_may_have_another_dtype():
@@ -75,11 +75,13 @@ def test_head_applies_dropout_before_each_layer():
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.fill_(1.0)
-    seen = []
+    layer_inputs = []
     for layer in (head.layers[1], head.layers[4]):
-        layer.register_forward_hook(lambda _, inputs, output: seen.append(inputs[0]))
+        layer.register_forward_hook(
+            lambda _, inputs, output: layer_inputs.append(inputs[0])
+        )
     head(torch.ones(400, 3))
-    for inputs in seen:
+    for inputs in layer_inputs:
         assert 0.4 < (inputs == 0).float().mean() < 0.6
 
 

@@ -3,7 +3,7 @@ import pickle
 import re
 
 import pytest
-from perron_tests.errors import mentions, first_problem
+from perron_tests.errors import first_problem, mentions
 from perron_tests.models import KINDS, LABELS, small_config
 from pydantic import ValidationError
 
@@ -70,7 +70,7 @@ def test_every_option_has_a_description(name):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("changes", "message"),
     [
         ({"agregator": "max"}, "agregator"),
         ({"aggregator": {"name": "max", "hidden_dim": 3}}, "aggregator.max.hidden_dim"),
@@ -106,14 +106,14 @@ def test_every_option_has_a_description(name):
         ),
     ],
 )
-def test_invalid_settings_are_named_in_the_error(given, message):
+def test_invalid_settings_are_named_in_the_error(changes, message):
     with pytest.raises(ValidationError) as caught:
-        ModelSettings.model_validate(given)
+        ModelSettings.model_validate(changes)
     assert re.search(message, first_problem(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("changes", "message"),
     [
         ({"labels": ("one",)}, mentions("labels", 2)),
         ({"labels": ("a", "b", "a")}, mentions("labels", ("a", "b", "a"))),
@@ -122,11 +122,11 @@ def test_invalid_settings_are_named_in_the_error(given, message):
         ({"words": 3}, "words"),
     ],
 )
-def test_invalid_configurations_are_named_in_the_error(given, message):
+def test_invalid_configurations_are_named_in_the_error(changes, message):
     valid = {"settings": ModelSettings(), "vocab_size": 9, "labels": LABELS}
     ModelConfig.model_validate(valid)
     with pytest.raises(ValidationError) as caught:
-        ModelConfig.model_validate(valid | given)
+        ModelConfig.model_validate(valid | changes)
     assert re.search(message, first_problem(caught.value))
 
 

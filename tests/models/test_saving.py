@@ -178,8 +178,8 @@ class TestLoadingErrors:
         with pytest.raises(DataError, match=mentions(folder / CONFIG, "auto_map")):
             load_model(folder)
 
-    @pytest.mark.parametrize("place", ["model", "settings", "aggregator"])
-    def test_an_unknown_key_of_the_model_is_named(self, folder, place):
+    @pytest.mark.parametrize("level", ["model", "settings", "aggregator"])
+    def test_an_unknown_key_of_the_model_is_named(self, folder, level):
         def change(content):
             inner = content["model"]
             levels = {
@@ -187,10 +187,10 @@ class TestLoadingErrors:
                 "settings": inner["settings"],
                 "aggregator": inner["settings"]["aggregator"],
             }
-            levels[place]["color"] = "red"
+            levels[level]["color"] = "red"
 
         change_config(folder, change)
-        with pytest.raises(DataError, match=rf"{place}.*color"):
+        with pytest.raises(DataError, match=rf"{level}.*color"):
             load_model(folder)
 
     def test_a_wrong_vocabulary_size_is_an_error(self, folder):

@@ -26,19 +26,19 @@ class TestEveryKind:
         np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
 
     def test_results_are_in_the_order_of_the_texts(self, pipeline):
-        given = arguments(pipeline)
-        together = pipeline.predict_proba(*given)
+        inputs = arguments(pipeline)
+        together = pipeline.predict_proba(*inputs)
         for row in range(len(TEXTS)):
-            alone = pipeline.predict_proba(*([column[row]] for column in given))
+            alone = pipeline.predict_proba(*([column[row]] for column in inputs))
             np.testing.assert_allclose(together[row : row + 1], alone, atol=1e-6)
         assert len(np.unique(together.round(4), axis=0)) > len(TEXTS) // 2
 
     @pytest.mark.parametrize("batch_size", [1, 3, 1000])
     def test_batch_size_does_not_matter(self, pipeline, batch_size):
-        given = arguments(pipeline)
+        inputs = arguments(pipeline)
         np.testing.assert_allclose(
-            pipeline.predict_proba(*given, batch_size=batch_size),
-            pipeline.predict_proba(*given),
+            pipeline.predict_proba(*inputs, batch_size=batch_size),
+            pipeline.predict_proba(*inputs),
             atol=1e-6,
         )
         np.testing.assert_allclose(
@@ -48,30 +48,30 @@ class TestEveryKind:
         )
 
     def test_chunk_size_does_not_matter(self, pipeline, monkeypatch):
-        given = arguments(pipeline)
-        want = pipeline.predict_proba(*given)
+        inputs = arguments(pipeline)
+        want = pipeline.predict_proba(*inputs)
         monkeypatch.setattr(module, "_CHUNK_SIZE", 3)
-        got = pipeline.predict_proba(*given, batch_size=2)
+        got = pipeline.predict_proba(*inputs, batch_size=2)
         np.testing.assert_allclose(got, want, atol=1e-6)
 
     def test_the_most_probable_label_is_predicted(self, pipeline):
-        given = arguments(pipeline)
-        best = pipeline.predict_proba(*given).argmax(1)
-        assert pipeline.predict(*given) == [LABELS[row] for row in best]
+        inputs = arguments(pipeline)
+        best = pipeline.predict_proba(*inputs).argmax(1)
+        assert pipeline.predict(*inputs) == [LABELS[row] for row in best]
         assert pipeline.labels == LABELS
 
     def test_a_single_text_gives_a_single_result(self, pipeline):
-        given = arguments(pipeline)
-        one = [column[1] for column in given]
-        assert pipeline.predict(*one) == pipeline.predict(*given)[1]
+        inputs = arguments(pipeline)
+        one = [column[1] for column in inputs]
+        assert pipeline.predict(*one) == pipeline.predict(*inputs)[1]
         probabilities = pipeline.predict_proba(*one)
         assert probabilities.shape == (len(LABELS),)
         np.testing.assert_allclose(
-            probabilities, pipeline.predict_proba(*given)[1], atol=1e-6
+            probabilities, pipeline.predict_proba(*inputs)[1], atol=1e-6
         )
         vector = pipeline.encode(TEXTS[1])
         np.testing.assert_allclose(vector, pipeline.encode(TEXTS)[1], atol=1e-6)
-        assert pipeline.predict_proba(*(["" for _ in given])).shape == (len(LABELS),)
+        assert pipeline.predict_proba(*(["" for _ in inputs])).shape == (len(LABELS),)
 
     def test_no_texts_give_no_results(self, pipeline):
         empty = arguments(pipeline, [], [])
@@ -87,8 +87,8 @@ class TestEveryKind:
         assert vectors.dtype == np.float32
 
     def test_texts_may_be_a_tuple(self, pipeline):
-        given = arguments(pipeline)
-        assert pipeline.predict(*map(tuple, given)) == pipeline.predict(*given)
+        inputs = arguments(pipeline)
+        assert pipeline.predict(*map(tuple, inputs)) == pipeline.predict(*inputs)
 
     def test_texts_are_truncated(self, pipeline):
         ten = "a good film the bad film it was not good"
@@ -103,19 +103,19 @@ class TestEveryKind:
             embedding={"embedding_dim": 6, "dropout": 0.9},
             head={"hidden_dim": 5, "dropout": 0.9},
         )
-        given = arguments(pipeline)
-        want = pipeline.predict_proba(*given)
+        inputs = arguments(pipeline)
+        want = pipeline.predict_proba(*inputs)
         pipeline.model.train()  # as if training continued
-        assert np.array_equal(pipeline.predict_proba(*given), want)
+        assert np.array_equal(pipeline.predict_proba(*inputs), want)
         pipeline.model.train()
         assert np.array_equal(pipeline.encode(TEXTS), pipeline.encode(TEXTS))
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
     def test_results_of_other_dtypes_are_float32(self, pipeline, dtype):
-        given = arguments(pipeline)
-        want = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
+        inputs = arguments(pipeline)
+        want = pipeline.predict_proba(*inputs), pipeline.encode(TEXTS)
         pipeline.model.to(dtype)
-        got = pipeline.predict_proba(*given), pipeline.encode(TEXTS)
+        got = pipeline.predict_proba(*inputs), pipeline.encode(TEXTS)
         assert got[0].dtype == got[1].dtype == np.float32
         # bfloat16 has 8 bits of precision, and the weights of the head are large.
         np.testing.assert_allclose(got[0], want[0], atol=0.1)
@@ -124,12 +124,12 @@ class TestEveryKind:
     def test_a_saved_pipeline_gives_the_same_results(self, pipeline, tmp_path):
         pipeline.save_pretrained(tmp_path / "new" / "run")
         loaded = perron.load(tmp_path / "new" / "run")
-        given = arguments(pipeline)
+        inputs = arguments(pipeline)
         assert np.array_equal(
-            loaded.predict_proba(*given), pipeline.predict_proba(*given)
+            loaded.predict_proba(*inputs), pipeline.predict_proba(*inputs)
         )
         assert np.array_equal(loaded.encode(TEXTS), pipeline.encode(TEXTS))
-        assert loaded.predict(*given) == pipeline.predict(*given)
+        assert loaded.predict(*inputs) == pipeline.predict(*inputs)
         assert loaded.processor.max_words == 10
         assert loaded.processor.max_sentences == 4
         assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == [
@@ -144,10 +144,10 @@ class TestEveryKind:
 @pytest.mark.parametrize("kind", ["text", "document", "pair"])
 def test_every_aggregator_works_in_a_pipeline(kind, aggregator):
     pipeline = small_pipeline(kind, aggregator, "none")
-    given = arguments(pipeline)
+    inputs = arguments(pipeline)
     np.testing.assert_allclose(
-        pipeline.predict_proba(*given),
-        pipeline.predict_proba(*given, batch_size=1),
+        pipeline.predict_proba(*inputs),
+        pipeline.predict_proba(*inputs, batch_size=1),
         atol=1e-6,
     )
 
@@ -190,7 +190,7 @@ def test_documents_are_split_into_sentences():
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("kind", "given", "parts"),
+        ("kind", "inputs", "parts"),
         [
             ("text", (["a"], ["b"]), ["single texts", "pairs"]),
             ("document", (["a"], ["b"]), ["single texts", "pairs"]),
@@ -204,11 +204,11 @@ class TestErrors:
             ("pair", (["a"], ["\udfff"]), ["pair 0", "Unicode"]),
         ],
     )
-    def test_texts_and_pairs_must_match_the_model(self, kind, given, parts):
+    def test_texts_and_pairs_must_match_the_model(self, kind, inputs, parts):
         with pytest.raises(ValueError, match=mentions(*parts)):
-            small_pipeline(kind).predict(*given)
+            small_pipeline(kind).predict(*inputs)
         with pytest.raises(ValueError, match=mentions(*parts)):
-            small_pipeline(kind).predict_proba(*given)
+            small_pipeline(kind).predict_proba(*inputs)
 
     def test_texts_to_explain_must_match_the_model(self):
         with pytest.raises(ValueError, match="pairs"):
@@ -334,9 +334,9 @@ class TestFiles:
         state = torch.get_rng_state()
         loaded = perron.Pipeline.from_files(pipeline.to_files(), "films")
         assert torch.equal(torch.get_rng_state(), state)
-        given = arguments(pipeline)
+        inputs = arguments(pipeline)
         assert np.array_equal(
-            loaded.predict_proba(*given), pipeline.predict_proba(*given)
+            loaded.predict_proba(*inputs), pipeline.predict_proba(*inputs)
         )
         assert loaded.name == "films"
         assert loaded.to_files() == pipeline.to_files()

@@ -116,7 +116,7 @@ class TextSource:
             return
         if len(rows) % 2:
             fix = "Pass an even number of texts."
-            raise SettingsError(pair_mismatch(takes_pairs=True, fix=fix))
+            raise SettingsError(pair_mismatch(expects_pairs=True, fix=fix))
         for first, second in zip(rows[::2], rows[1::2], strict=True):
             yield first._replace(pair=second.text)
 
@@ -139,7 +139,7 @@ class TextSource:
                 row = Row(lines.count, first, None, second)
                 if not tab:
                     fix = "Put a tab between the texts of a pair."
-                    problem = problem or pair_mismatch(takes_pairs=True, fix=fix)
+                    problem = problem or pair_mismatch(expects_pairs=True, fix=fix)
             problem = problem or text_problem(row)
             if problem is None:
                 yield row
@@ -152,7 +152,7 @@ class TextSource:
         options = self.options
         if not self.is_pair and self.text_pair is not None:
             fix = "Remove --text-pair."
-            raise SettingsError(pair_mismatch(takes_pairs=False, fix=fix))
+            raise SettingsError(pair_mismatch(expects_pairs=False, fix=fix))
         pair = self.text_pair or ("text_pair" if self.is_pair else None)
         columns = Columns(text=options.text or "text", pair=pair, label=None)
         for row in read_texts(
@@ -165,7 +165,7 @@ class TextSource:
         ):
             if self.is_pair and row.pair is None:
                 fix = f"{file} must have two columns of texts."
-                raise SettingsError(pair_mismatch(takes_pairs=True, fix=fix))
+                raise SettingsError(pair_mismatch(expects_pairs=True, fix=fix))
             yield row
 
 

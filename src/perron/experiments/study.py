@@ -14,7 +14,7 @@ from perron.files import read_toml
 from perron.migrations import migrate
 from perron.models.config import PositiveInt, Settings, problems
 from perron.pooling import AGGREGATORS
-from perron.registry import options_of
+from perron.registry import component_options
 from perron.text.datasets import source_files
 from perron.training.recipe import SETTINGS, Recipe, read_recipe, recipe_table
 
@@ -233,7 +233,7 @@ def _overrides(recipe: Recipe, aggregator: str) -> Overrides:
     if name == own.name:
         return options
     hidden_dim = getattr(own, "hidden_dim", None)
-    if hidden_dim is not None and "hidden_dim" in options_of(AGGREGATORS[name]):
+    if hidden_dim is not None and "hidden_dim" in component_options(AGGREGATORS[name]):
         options = (f"model.aggregator.hidden_dim={hidden_dim}", *options)
     return (f"model.aggregator={name}", *options)
 

@@ -23,7 +23,7 @@ from perron.errors import DataError
 from perron.migrations import migrate, stamp
 from perron.pooling import CentralityPool, PoolingOutput
 from perron.pooling.base import mask_from_lengths
-from perron.registry import options_of
+from perron.registry import component_options
 
 _WEIGHTS = "model.safetensors"
 _Pooling = TypeVar("_Pooling", bound="AggregatorPooling")
@@ -199,7 +199,7 @@ class CentralityPooling(AggregatorPooling):
 def _signature() -> inspect.Signature:
     """Return the signature of `CentralityPooling` with all options as keywords."""
     *own, _ = inspect.signature(CentralityPooling).parameters.values()
-    options = options_of(CentralityPool).values()
+    options = component_options(CentralityPool).values()
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([*own, *(o.replace(kind=keyword) for o in options)])
 

@@ -59,7 +59,7 @@ class HuggingFaceSettings(Settings):
 
 
 def expand_name(value: Any) -> Any:
-    """Return the table for a name: ``{name = "max"}`` for ``"max"``."""
+    """Expand a name to a table: ``"max"`` to ``{name = "max"}``."""
     if not isinstance(value, str):
         return value
     if value.startswith("hf:"):
@@ -67,31 +67,31 @@ def expand_name(value: Any) -> Any:
     return {"name": value}
 
 
-def read_aggregator(given: str | Mapping[str, Any]) -> Any:
-    """Return the settings of an aggregator, given its name or a table of settings.
+def read_aggregator(value: str | Mapping[str, Any]) -> Any:
+    """Return the settings of an aggregator from its name or a table of settings.
 
     Raises:
         SettingsError: The aggregator, or one of the settings, does not exist.
     """
     try:
-        return _read(AGGREGATORS, (), given)
+        return _read(AGGREGATORS, (), value)
     except ValidationError as error:
         raise SettingsError(problems(error, "aggregator")[0]) from error
 
 
-def _read(registry: Registry[Any], others: tuple[type, ...], given: Any) -> Any:
+def _read(registry: Registry[Any], extra: tuple[type, ...], value: Any) -> Any:
     """Validate the settings of a component, loading plugins if the name is unknown."""
-    table = expand_name(given)
+    table = expand_name(value)
     if isinstance(table, Mapping):
         table = dict(table)
         if str(table.get("name")) not in registry:
             load_plugins()
-    return _adapter(tuple(registry.values()), others).validate_python(table)
+    return _adapter(tuple(registry.values()), extra).validate_python(table)
 
 
 @cache
-def _adapter(components: tuple[type, ...], others: tuple[type, ...]) -> Any:
-    kinds: Any = reduce(or_, [*map(settings_from, components), *others])
+def _adapter(components: tuple[type, ...], extra: tuple[type, ...]) -> Any:
+    kinds: Any = reduce(or_, [*map(settings_from, components), *extra])
     return TypeAdapter(Annotated[kinds, Field(discriminator="name")])
 
 
@@ -110,7 +110,7 @@ def problems(error: ValidationError, *path: str) -> list[str]:
 
 
 def _problem(problem: Any) -> str:
-    kind, message, given = problem["type"], problem["msg"], problem["input"]
+    kind, message, value = problem["type"], problem["msg"], problem["input"]
     if kind == "extra_forbidden":
         return "is not a valid setting"
     if kind == "missing":
@@ -124,11 +124,11 @@ def _problem(problem: Any) -> str:
         return f"must be one of {known}, got {tag!r}. {hint}{PLUGIN_ADVICE}"
     if kind == "value_error":  # raised by Perron; the message has the value
         return str(message).removeprefix("Value error, ")
-    return message if isinstance(given, Mapping) else f"{message}, got {given!r}"
+    return message if isinstance(value, Mapping) else f"{message}, got {value!r}"
 
 
-def _or_none(read: Callable[[Any], Any], given: Any) -> Any:
-    return None if given is None else read(given)
+def _read_optional(read: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else read(value)
 
 
 _read_encoder = partial(_read, ENCODERS, (HuggingFaceSettings,))
@@ -136,13 +136,13 @@ _read_aggregator = partial(_read, AGGREGATORS, ())
 EncoderSettings = Annotated[Any, BeforeValidator(_read_encoder)]
 AggregatorSettings = Annotated[Any, BeforeValidator(_read_aggregator)]
 OptionalEncoderSettings = Annotated[
-    Any, BeforeValidator(partial(_or_none, _read_encoder))
+    Any, BeforeValidator(partial(_read_optional, _read_encoder))
 ]
 OptionalAggregatorSettings = Annotated[
-    Any, BeforeValidator(partial(_or_none, _read_aggregator))
+    Any, BeforeValidator(partial(_read_optional, _read_aggregator))
 ]
 
-# The vocabulary size and the classes are not settings. They come from the data.
+# The vocabulary size and the classes come from the data, so they are not settings.
 EmbeddingSettings = settings_from(WordEmbedding, vocab_size=1)
 HeadSettings = settings_from(ClassifierHead, embed_dim=1, num_classes=1)
 
@@ -150,7 +150,7 @@ Kind = Literal["text", "document", "pair"]
 
 
 class ModelSettings(Settings):
-    """Settings of a model, without what follows from the data."""
+    """Settings of a model that do not depend on the data."""
 
     kind: Kind = "text"
     embedding: Annotated[Any, BeforeValidator(EmbeddingSettings.model_validate)] = (
@@ -158,7 +158,7 @@ class ModelSettings(Settings):
     )
     encoder: EncoderSettings = _read_encoder("bilstm")
     aggregator: AggregatorSettings = _read_aggregator("centrality")
-    # For documents only: the encoder and aggregator of sentences. Default to those of
+    # Encoder and aggregator for sentences, only for documents. Default to those for
     # words.
     sentence_encoder: OptionalEncoderSettings = None
     sentence_aggregator: OptionalAggregatorSettings = None
@@ -166,8 +166,8 @@ class ModelSettings(Settings):
 
     @model_validator(mode="after")
     def _check_sentence_settings(self) -> "ModelSettings":
-        given = [self.sentence_encoder, self.sentence_aggregator]
-        if self.kind != "document" and any(part is not None for part in given):
+        settings = [self.sentence_encoder, self.sentence_aggregator]
+        if self.kind != "document" and any(part is not None for part in settings):
             raise ValueError(
                 "sentence_encoder and sentence_aggregator need kind = 'document', got "
                 f"kind = {self.kind!r}."
@@ -178,7 +178,7 @@ class ModelSettings(Settings):
     def _check_pretrained_encoder(self) -> "ModelSettings":
         if isinstance(self.sentence_encoder, HuggingFaceSettings):
             raise ValueError(
-                "sentence_encoder must not be a pretrained model, because it can only "
+                "sentence_encoder must not be a pretrained model, which can only "
                 "encode words. Use sentence_encoder = 'bilstm'."
             )
         if (
@@ -187,8 +187,8 @@ class ModelSettings(Settings):
             and self.sentence_encoder is None
         ):
             raise ValueError(
-                "sentence_encoder is missing, because the pretrained encoder can only "
-                "encode words. Use sentence_encoder = 'bilstm'."
+                "sentence_encoder must be given for a pretrained encoder, which can "
+                "only encode words. Use sentence_encoder = 'bilstm'."
             )
         return self
 

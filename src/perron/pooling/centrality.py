@@ -21,7 +21,7 @@ from perron.pooling.connectivity import (
 )
 from perron.pooling.pair_scores import column_softmax
 from perron.pooling.tokens import TokenBatch
-from perron.registry import options_of
+from perron.registry import component_options
 from perron.solver import (
     Gradient,
     Norm,
@@ -237,7 +237,7 @@ class CentralityPool(Aggregator):
     def _check_connectivity(self, is_module: bool) -> None:
         """Raise ValueError for options that the connectivity does not support."""
         module, name = self.connectivity, self.connectivity_name
-        options = () if is_module else options_of(type(module))
+        options = () if is_module else component_options(type(module))
         default = self.num_heads if is_module or "num_heads" in options else 1
         num_heads = getattr(module, "num_heads", default)
         if num_heads != self.num_heads:
@@ -334,7 +334,7 @@ class CentralityPool(Aggregator):
 
     def extra_repr(self) -> str:
         extra = f", rank={self.rank}" if hasattr(self.connectivity, "rank") else ""
-        defaults = options_of(CentralityPool)
+        defaults = component_options(CentralityPool)
         for name in (
             "source_init_gain",
             "edge_dropout",

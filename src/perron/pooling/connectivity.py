@@ -16,7 +16,7 @@ from perron.kernels.pair_scores_torch import ACTIVATIONS
 from perron.pooling.base import project, project_pair, reset_children
 from perron.pooling.pair_scores import pair_scores
 from perron.pooling.tokens import TokenBatch
-from perron.registry import Registry, options_of
+from perron.registry import Registry, component_options
 
 Activation = Literal["tanh", "relu"]
 CONNECTIVITIES: Registry[type["Connectivity"]] = Registry("connectivity")
@@ -92,7 +92,7 @@ def build_connectivity(
             f"module, got {spec!r}. Valid names are {CONNECTIVITIES.options()}."
         )
     cls = CONNECTIVITIES[name]
-    options = options_of(cls)
+    options = component_options(cls)
     for key in own:
         if key in shared:
             raise ValueError(

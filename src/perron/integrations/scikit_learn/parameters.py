@@ -22,7 +22,7 @@ from perron.models.config import (
     problems,
 )
 from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
-from perron.registry import Registry, options_of
+from perron.registry import Registry, component_options
 from perron.text.encoding import TextProcessor, TextSettings
 from perron.text.sampling import Examples
 from perron.training.recipe import Positive, TrainingSettings
@@ -232,7 +232,7 @@ class Parameters(Settings):
         options: dict[str, Any] = {}
         if aggregator.heads_option is not None:
             options[aggregator.heads_option] = self.num_heads
-        if "connectivity" in options_of(aggregator):
+        if "connectivity" in component_options(aggregator):
             options["connectivity"] = self.connectivity
         return options
 
