@@ -1,4 +1,4 @@
-"""The page in one file, in a real browser."""
+"""The standalone page, in a real browser."""
 
 import dataclasses
 import random
@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from perron_tests.chromium import arcs, faults_of, quiet_tab
+from perron_tests.chromium import accessibility_problems, count_arcs, quiet_tab
 from perron_tests.pipelines import small_pipeline
 
 from perron.explain.views import html_frame, html_page
@@ -28,15 +28,15 @@ def explained(kind="text", *texts, words=500, **settings):
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Open a page of records, as a file; what is wrong with it comes to light."""
-    opened = []
+    """Return a function that opens a page with records from a file."""
+    tabs = []
 
     def open_page(rows, clipboard=True, **settings):
         file = tmp_path / "graph.html"
         file.write_text(html_page(rows), encoding="utf-8")
-        shown = quiet_tab(browser, **settings)
-        opened.append(shown)
-        tab = shown.__enter__()
+        context = quiet_tab(browser, **settings)
+        tabs.append(context)
+        tab = context.__enter__()
         if not clipboard:
             tab.add_init_script("delete Navigator.prototype.clipboard")
         tab.goto(file.as_uri())
@@ -44,40 +44,40 @@ def show(browser, tmp_path):
         return tab
 
     yield open_page
-    for shown in opened:
-        shown.__exit__(None, None, None)
+    for context in tabs:
+        context.__exit__(None, None, None)
 
 
-def test_words_prediction_and_strongest_edges_are_there(show):
+def test_the_page_shows_words_prediction_and_strongest_edges(show):
     record = explained()
     tab = show([[record]])
     assert tab.locator(".word").all_text_contents() == record.words[0].nodes
     assert tab.locator(".prediction .label").text_content() == record.label
     assert tab.locator(".probabilities li").count() == len(record.probabilities)
-    assert arcs(tab) == 2 * len(record.words[0].nodes)
-    assert faults_of(tab) == []
+    assert count_arcs(tab) == 2 * len(record.words[0].nodes)
+    assert accessibility_problems(tab) == []
 
 
-def test_the_slider_shows_from_no_edge_to_all(show):
+def test_the_slider_sets_the_number_of_edges(show):
     record = explained()
     tab = show([[record]])
     slider = tab.locator(".threshold")
     count = len(record.words[0].nodes)
     slider.focus()
     slider.press("End")
-    assert arcs(tab) == count * (count - 1)
+    assert count_arcs(tab) == count * (count - 1)
     slider.press("Home")
-    assert arcs(tab) == 0
+    assert count_arcs(tab) == 0
     assert tab.locator("output").text_content() == "none"
     slider.press("ArrowRight")
-    assert arcs(tab) == 1
+    assert count_arcs(tab) == 1
     edges = record.words[0].edges()
     np.fill_diagonal(edges, 0)
-    assert f"from {edges.max():#.2g} up" in tab.locator("output").text_content()
+    assert f"at least {edges.max():#.2g}" in tab.locator("output").text_content()
 
 
 @pytest.mark.parametrize("aggregator", ["centrality", "centrality, l2"])
-def test_a_word_tells_whence_its_importance_comes_and_where_it_goes(show, aggregator):
+def test_hovering_over_a_word_shows_its_flows(show, aggregator):
     record = explained(aggregator=aggregator)
     tab = show([[record]])
     (graph,) = record.words
@@ -89,21 +89,21 @@ def test_a_word_tells_whence_its_importance_comes_and_where_it_goes(show, aggreg
         names = [
             "itself" if node == 4 else word for node, word in enumerate(graph.nodes)
         ]
-        for place, node in enumerate(np.argsort(-shares)[:5]):
-            told = items.nth(place).text_content()
-            assert told == f"{names[node]}{short(100 * shares[node])} %"
+        for index, node in enumerate(np.argsort(-shares)[:5]):
+            text = items.nth(index).text_content()
+            assert text == f"{names[node]}{short(100 * shares[node])} %"
         assert short(100 * np.sort(shares)[:-5].sum()) in items.nth(5).text_content()
-        assert arcs(tab, kind) == len(shares) - 1
+        assert count_arcs(tab, kind) == len(shares) - 1
     tab.locator("h1").hover()
-    assert arcs(tab, "in") == 0
-    assert "Point at a word" in tab.locator(".details").text_content()
+    assert count_arcs(tab, "in") == 0
+    assert "Hover over a word" in tab.locator(".details").text_content()
 
 
 def short(value):
     return f"{value:.0f}" if value >= 9.95 else f"{value:#.2g}"
 
 
-def test_heads_have_weights_and_edges_of_their_own(show):
+def test_each_head_has_its_own_weights_and_edges(show):
     record = explained(aggregator="centrality, l2")
     tab = show([[record]])
     (graph,) = record.words
@@ -113,12 +113,12 @@ def test_heads_have_weights_and_edges_of_their_own(show):
         (1, graph.heads[0].weights),
     ):
         tab.locator("select.heads").select_option(index=choice)
-        told = tab.locator(".word").nth(3).get_attribute("aria-label")
-        assert told == f"{graph.nodes[3]}, {short(100 * weights[3])} %"
-        assert arcs(tab) == 2 * len(graph.nodes)
+        label = tab.locator(".word").nth(3).get_attribute("aria-label")
+        assert label == f"{graph.nodes[3]}, {short(100 * weights[3])} %"
+        assert count_arcs(tab) == 2 * len(graph.nodes)
 
 
-def test_by_keyboard_alone(show):
+def test_the_page_can_be_used_with_the_keyboard_alone(show):
     record = explained()
     tab = show([[record]])
     for stop in ("threshold", "copy-svg", "copy-png", "word"):
@@ -129,7 +129,7 @@ def test_by_keyboard_alone(show):
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("ArrowRight")
     assert tab.evaluate(focused) == nodes[2]
-    assert arcs(tab, "in") > 0
+    assert count_arcs(tab, "in") > 0
     tab.keyboard.press("End")
     tab.keyboard.press("ArrowRight")
     assert tab.evaluate(focused) == nodes[-1]
@@ -138,24 +138,24 @@ def test_by_keyboard_alone(show):
     tab.keyboard.press("Home")
     tab.keyboard.press("Escape")
     assert tab.locator("[aria-selected=true]").count() == 0
-    tab.keyboard.press("Tab")  # one step is enough to leave the words
+    tab.keyboard.press("Tab")  # the words are a single tab stop
     assert tab.evaluate("document.activeElement === document.body")
 
 
-def test_arrows_up_and_down_change_the_line(show):
+def test_the_up_and_down_arrows_change_the_line(show):
     tab = show([[explained()]], viewport={"width": 360, "height": 700})
     first = tab.locator(".word").first
     first.focus()
     top = first.bounding_box()["y"]
     tab.keyboard.press("ArrowDown")
-    place = tab.locator(".word:focus").bounding_box()
-    assert place["y"] > top
-    assert place["x"] == first.bounding_box()["x"]
+    box = tab.locator(".word:focus").bounding_box()
+    assert box["y"] > top
+    assert box["x"] == first.bounding_box()["x"]
     tab.keyboard.press("ArrowUp")
     assert tab.locator(".word:focus").bounding_box()["y"] == top
 
 
-def test_the_premise_stands_above_the_hypothesis(show):
+def test_the_premise_is_above_the_hypothesis(show):
     record = explained("pair")
     tab = show([[record]])
     assert tab.locator("h3").all_text_contents() == ["Premise", "Hypothesis"]
@@ -164,29 +164,27 @@ def test_the_premise_stands_above_the_hypothesis(show):
         words = lists.nth(part).locator(".word").all_text_contents()
         assert words == record.words[part].nodes
     assert lists.nth(0).bounding_box()["y"] < lists.nth(1).bounding_box()["y"]
-    assert faults_of(tab) == []
+    assert accessibility_problems(tab) == []
 
 
-def test_a_document_has_a_bar_of_sentences_and_the_words_of_one(show):
+def test_a_document_has_a_bar_of_sentences_and_the_words_of_the_pinned_one(show):
     record = explained("document")
     tab = show([[record]])
     bar = tab.locator(".sentences .word")
     count = len(record.sentences.nodes)
     assert bar.all_text_contents() == [str(1 + node) for node in range(count)]
     heaviest = int(np.argmax(record.sentences.weights))
-    words = tab.locator(".inside .word")
+    words = tab.locator(".sentence-words .word")
     assert words.all_text_contents() == record.words[heaviest].nodes
     other = (heaviest + 1) % count
     bar.nth(other).click()
     assert words.all_text_contents() == record.words[other].nodes
-    assert f"Sentence {other + 1} weighs" in tab.locator(".details").text_content()
-    assert faults_of(tab) == []
+    assert f"Sentence {other + 1} has " in tab.locator(".details").text_content()
+    assert accessibility_problems(tab) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_models_stand_side_by_side_and_below_each_other_where_it_is_narrow(
-    show, scheme
-):
+def test_models_are_side_by_side_or_stacked_in_narrow_windows(show, scheme):
     row = [
         explained(),
         explained(aggregator="self-attention"),
@@ -201,31 +199,30 @@ def test_models_stand_side_by_side_and_below_each_other_where_it_is_narrow(
         "self-attention pooling",
         "max pooling",
     ]
-    assert faults_of(tab) == []
+    assert accessibility_problems(tab) == []
     tab.set_viewport_size({"width": 360, "height": 700})
     tops = [cards.nth(place).bounding_box()["y"] for place in range(3)]
     assert sorted(set(tops)) == tops
-    wide = "document.documentElement.scrollWidth"
-    assert tab.evaluate(wide) == 360
-    assert faults_of(tab) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") == 360
+    assert accessibility_problems(tab) == []
 
 
-def test_a_long_page_is_drawn_when_it_is_seen(show):
+def test_records_are_drawn_when_they_become_visible(show):
     record = explained()
     tab = show([[record]] * 60)
     assert 0 < tab.locator(".prediction").count() < 10
-    # Not by a key: the page grows while it is drawn, so that its end moves on.
+    # Pressing End would not be enough, because the page grows while it is drawn.
     tab.locator(".record").last.scroll_into_view_if_needed()
     tab.locator(".record").last.locator(".prediction").wait_for()
 
 
-def test_all_of_a_long_page_is_drawn_on_paper(show):
+def test_all_records_are_drawn_before_printing(show):
     tab = show([[explained()]] * 60)
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert tab.locator(".prediction").count() == 60
 
 
-def test_text_is_never_markup(show):
+def test_texts_are_not_interpreted_as_markup(show):
     text = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> &amp; film"
     record = explained("text", text, aggregator="max")
     tab = show([[record]])
@@ -236,18 +233,18 @@ def test_text_is_never_markup(show):
 @pytest.mark.parametrize(
     ("kind", "text"), [("text", ""), ("document", " "), ("text", "a")]
 )
-def test_little_is_shown_of_little(show, kind, text):
+def test_empty_texts_and_single_words_can_be_shown(show, kind, text):
     tab = show([[explained(kind, text)]])
     assert tab.locator(".no-words").count() == (0 if text.strip() else 1)
     assert tab.locator(".arcs path").count() == 0
 
 
-def test_what_is_cut_is_said(show):
+def test_truncated_texts_have_a_note(show):
     tab = show([[explained("text", TEXT, words=4)]])
-    assert "reads only the first 4 words" in tab.locator(".cut").text_content()
+    assert "reads only the first 4 words" in tab.locator(".truncated").text_content()
 
 
-def test_a_picture_is_copied(show):
+def test_images_can_be_copied(show):
     record = explained()
     tab = show([[record]], permissions=["clipboard-read", "clipboard-write"])
     tab.locator(".copy-svg").click()
@@ -258,23 +255,23 @@ def test_a_picture_is_copied(show):
     assert all(f">{word}</text>" in copied for word in record.words[0].nodes)
     tab.locator(".copy-png").click()
     status.get_by_text("PNG copied").wait_for()
-    kinds = "navigator.clipboard.read().then((items) => items[0].types)"
-    assert tab.evaluate(kinds) == ["image/png"]
+    types = "navigator.clipboard.read().then((items) => items[0].types)"
+    assert tab.evaluate(types) == ["image/png"]
 
 
-def test_where_nothing_can_be_copied_the_picture_is_saved(show):
+def test_images_are_saved_if_they_cannot_be_copied(show):
     record = explained()
     tab = show([[record]], clipboard=False)
     tab.locator(".word").nth(4).hover()
     with tab.expect_download() as download:
         tab.locator(".copy-svg").click()
     picture = ElementTree.parse(download.value.path()).getroot()
-    space = "{http://www.w3.org/2000/svg}"
-    texts = [text.text for text in picture.iter(f"{space}text")]
+    namespace = "{http://www.w3.org/2000/svg}"
+    texts = [text.text for text in picture.iter(f"{namespace}text")]
     assert texts[:-1] == record.words[0].nodes
     assert record.label in texts[-1]
-    drawn = tab.locator(".arcs path").count()
-    assert len(list(picture.iter(f"{space}path"))) == drawn
+    paths = list(picture.iter(f"{namespace}path"))
+    assert len(paths) == tab.locator(".arcs path").count()
     assert "var(" not in ElementTree.tostring(picture, "unicode")
     with tab.expect_download() as download:
         tab.locator(".copy-png").click()
@@ -286,7 +283,7 @@ def test_where_nothing_can_be_copied_the_picture_is_saved(show):
     assert "Saved as word-graph.png" in tab.locator(".status").text_content()
 
 
-def test_a_notebook_shows_it_in_a_frame(browser, tmp_path):
+def test_a_notebook_shows_the_page_in_a_frame(browser, tmp_path):
     record = explained()
     file = tmp_path / "notebook.html"
     assert record._repr_html_() == html_frame(record)
@@ -298,12 +295,12 @@ def test_a_notebook_shows_it_in_a_frame(browser, tmp_path):
         assert inner.locator(".word").all_text_contents() == record.words[0].nodes
 
 
-def test_five_hundred_words_are_few_elements(show):
+def test_a_long_text_has_few_path_elements(show):
     rng = random.Random(0)
     text = " ".join(rng.choice(["good", "bad", "film", "odd"]) for _ in range(500))
     tab = show([[explained("text", text)]])
     assert tab.locator(".word").count() == 500
-    assert 900 < arcs(tab) < 1200
+    assert 900 < count_arcs(tab) < 1200
     assert tab.locator(".arcs path").count() <= 12
     tab.locator(".threshold").press("End")
-    assert 20_000 <= arcs(tab) < 21_000
+    assert 20_000 <= count_arcs(tab) < 21_000

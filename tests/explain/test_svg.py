@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
-from perron_tests.chromium import faults_of, quiet_tab
+from perron_tests.chromium import accessibility_problems, quiet_tab
 from perron_tests.explanations import EVERY, HARD, PROSE, pair, plans, text
 
 from perron.explain.images import to_svg
@@ -147,4 +147,4 @@ class TestInABrowser:
                 "<!DOCTYPE html><html lang='en' style='background: white'>"
                 f"<title>graph</title><main><h1>graph</h1>{to_svg(EVERY[name])}</main></html>"
             )
-            assert faults_of(tab) == []
+            assert accessibility_problems(tab) == []

@@ -3,13 +3,13 @@ from contextlib import ExitStack, closing
 import pytest
 from perron_tests.clients import Client
 from perron_tests.pipelines import small_pipeline
-from perron_tests.viewer import WIDE, Running, tab_of
+from perron_tests.viewer import WIDE, ServerThread, open_tab
 from perron_tests.viewer import pipelines as viewer_models
 
 from perron.serve import Limits, create_app
 
 
-def named(kind, aggregator="centrality", **settings):
+def named_pipeline(kind, aggregator="centrality", **settings):
     pipeline = small_pipeline(kind, aggregator, **settings)
     pipeline.name = kind if aggregator == "centrality" else f"{kind}-{aggregator}"
     return pipeline
@@ -17,25 +17,26 @@ def named(kind, aggregator="centrality", **settings):
 
 @pytest.fixture(scope="module")
 def pipelines():
-    """Return a model of each kind, the one for texts first."""
-    return [named("text"), named("pair"), named("document"), named("text", "mean")]
+    """Return models of each kind. The first one is for texts."""
+    kinds = [("text",), ("pair",), ("document",), ("text", "mean")]
+    return [named_pipeline(*arguments) for arguments in kinds]
 
 
 @pytest.fixture
 def serving(pipelines):
-    """Return a function that starts an application and returns a client of it."""
-    with ExitStack() as started:
+    """Return a function that starts an application and returns a client."""
+    with ExitStack() as stack:
 
-        def serve(key=None, **limits):
-            app = create_app(pipelines, Limits(**limits), key)
-            return started.enter_context(closing(Client(app)))
+        def serve(api_key=None, **limits):
+            app = create_app(pipelines, Limits(**limits), api_key)
+            return stack.enter_context(closing(Client(app)))
 
         yield serve
 
 
 @pytest.fixture(scope="module")
 def client(pipelines):
-    """Return a client of an application with the limits that it has by itself."""
+    """Return a client of an application with the default limits."""
     with closing(Client(create_app(pipelines))) as client:
         yield client
 
@@ -47,14 +48,14 @@ def models():
 
 @pytest.fixture(scope="module")
 def server(browser, models):
-    running = Running(models.values())
-    yield running
-    running.stop()
+    server = ServerThread(models.values())
+    yield server
+    server.stop()
 
 
 @pytest.fixture
 def tab(browser, server):
-    with tab_of(browser, viewport=WIDE) as opened:
+    with open_tab(browser, viewport=WIDE) as opened:
         yield opened
 
 

@@ -1,4 +1,4 @@
-"""More than is allowed is refused before anything slow is done with it."""
+"""Requests that exceed a limit are rejected before any expensive computation."""
 
 import asyncio
 import json
@@ -18,42 +18,42 @@ PATHS = ["/v1/predict", "/v1/encode", "/v1/explain"]
 
 
 def body_of(size):
-    """Return a request of exactly so many bytes."""
+    """Return a request of exactly this number of bytes."""
     empty = len(json.dumps({"texts": [""]}))
     return json.dumps({"texts": ["a" * (size - empty)]})
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_may_have_so_many_bytes(serving, chunked):
+def test_the_size_of_the_body_is_limited(serving, chunked):
     client = serving(max_body=1000)
 
-    async def pieces(text):
-        for begin in range(0, len(text), 300):
-            yield text[begin : begin + 300].encode()
+    async def chunks(text):
+        for start in range(0, len(text), 300):
+            yield text[start : start + 300].encode()
 
     def post(size):
         text = body_of(size)
-        content = pieces(text) if chunked else text.encode()
+        content = chunks(text) if chunked else text.encode()
         headers = {"content-type": "application/json"}
-        return client.ask("POST", "/v1/predict", content=content, headers=headers)
+        return client.request("POST", "/v1/predict", content=content, headers=headers)
 
     assert post(1000).status_code == 200
-    answer = post(1001)
-    assert error_of(answer, 413)["code"] == "body_too_large"
-    assert "1000 bytes" in answer.text
+    response = post(1001)
+    assert error_of(response, 413)["code"] == "body_too_large"
+    assert "1000 bytes" in response.text
 
 
-def test_a_body_that_says_it_is_large_is_not_waited_for(client):
+def test_a_large_content_length_is_rejected_immediately(client):
     async def never():
         await asyncio.sleep(60)
         yield b""
 
     headers = {"content-type": "application/json", "content-length": "4000001"}
-    answer = client.ask("POST", "/v1/predict", content=never(), headers=headers)
-    assert error_of(answer, 413)["code"] == "body_too_large"
+    response = client.request("POST", "/v1/predict", content=never(), headers=headers)
+    assert error_of(response, 413)["code"] == "body_too_large"
 
 
-def test_a_body_that_never_ends_is_given_up(serving):
+def test_a_body_that_does_not_arrive_in_time_is_an_error(serving):
     client = serving(max_seconds=0.05)
 
     async def never():
@@ -61,13 +61,13 @@ def test_a_body_that_never_ends_is_given_up(serving):
         await asyncio.sleep(60)
 
     headers = {"content-type": "application/json"}
-    answer = client.ask("POST", "/v1/predict", content=never(), headers=headers)
-    assert error_of(answer, 408)["code"] == "body_too_slow"
-    assert answer.headers["connection"] == "close"
+    response = client.request("POST", "/v1/predict", content=never(), headers=headers)
+    assert error_of(response, 408)["code"] == "request_timeout"
+    assert response.headers["connection"] == "close"
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_request_may_have_so_many_texts(serving, path):
+def test_the_number_of_texts_is_limited(serving, path):
     client = serving(max_texts=3, max_explained_texts=3)
     assert client.post(path, {"texts": ["a"] * 3}).status_code == 200
     error = error_of(client.post(path, {"texts": ["a"] * 4}), 422)
@@ -76,7 +76,7 @@ def test_a_request_may_have_so_many_texts(serving, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_text_may_have_so_many_words(serving, path):
+def test_the_number_of_words_is_limited(serving, path):
     client = serving(max_words=4, max_explained_words=4)
     assert client.post(path, {"texts": ["a  b\nc d", "\u3000"]}).status_code == 200
     error = error_of(client.post(path, {"texts": ["a", "a b c d e"]}), 422)
@@ -85,7 +85,7 @@ def test_a_text_may_have_so_many_words(serving, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_text_may_have_so_many_characters(serving, path):
+def test_the_number_of_characters_is_limited(serving, path):
     client = serving(max_characters=10)
     assert client.post(path, {"texts": ["!" * 10]}).status_code == 200
     error = error_of(client.post(path, {"texts": ["!" * 11]}), 422)
@@ -93,7 +93,7 @@ def test_a_text_may_have_so_many_characters(serving, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_one_text_has_the_same_limits(serving, path):
+def test_a_single_text_has_the_same_limits(serving, path):
     client = serving(max_words=4, max_explained_words=4, max_characters=20)
     assert client.post(path, {"text": "a b c d"}).status_code == 200
     error = error_of(client.post(path, {"text": "a b c d e"}), 422)
@@ -113,30 +113,30 @@ def test_the_second_text_of_a_pair_has_the_same_limits(serving, path):
     assert (error["code"], error["where"]) == ("too_many_words", "pair")
 
 
-def test_marks_are_words_when_edges_are_counted(serving):
+def test_punctuation_counts_as_words_in_explain(serving):
     client = serving(max_explained_words=5)
     assert client.post("/v1/explain", {"texts": ["!?!?!"]}).status_code == 200
-    answer = client.post("/v1/explain", {"texts": ["a", "!?!?!?"]})
-    error = error_of(answer, 422)
+    response = client.post("/v1/explain", {"texts": ["a", "!?!?!?"]})
+    error = error_of(response, 422)
     assert (error["code"], error["where"]) == ("too_many_words", "texts.1")
     assert client.post("/v1/predict", {"texts": ["!?!?!?"]}).status_code == 200
 
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Return a gate for predictions, open at first, that notes what comes when shut."""
+    """Return an event that blocks predictions while cleared and records them."""
     gate = threading.Event()
     gate.set()
     gate.batches = []
-    before = Pipeline.predict_proba
+    predict_proba = Pipeline.predict_proba
 
-    def held(self, texts, *rest):
+    def blocking(self, texts, *args):
         if not gate.is_set():
             gate.batches.append(texts)
         assert gate.wait(10)
-        return before(self, texts, *rest)
+        return predict_proba(self, texts, *args)
 
-    monkeypatch.setattr(Pipeline, "predict_proba", held)
+    monkeypatch.setattr(Pipeline, "predict_proba", blocking)
     yield gate
     gate.set()
 
@@ -147,59 +147,62 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def test_a_full_queue_is_told_at_once_and_takes_texts_again_later(serving, gate):
+def test_a_full_queue_rejects_requests_until_it_empties(serving, gate):
     client = serving(max_queue=4, batch_wait=0.0)
     gate.clear()
 
     def post(texts, path="/v1/predict"):
         return asyncio.ensure_future(client.http.post(path, json={"texts": texts}))
 
-    async def scene():
+    async def scenario():
         first = post(["computed"])
         await until(lambda: gate.batches)
         waiting = post(["a", "b", "c"])
         await until(lambda: client.service.batcher.waiting == 3)
-        refused = [await post(["d", "e"]), await post(["d", "e"], "/v1/explain")]
+        rejected = [await post(["d", "e"]), await post(["d", "e"], "/v1/explain")]
         assert client.service.batcher.waiting == 3
         gate.set()
-        return refused, [await first, await waiting, await post(["d", "e"])]
+        return rejected, [await first, await waiting, await post(["d", "e"])]
 
-    refused, answered = client.run(scene())
-    for answer in refused:
-        assert error_of(answer, 429)["code"] == "queue_full"
-        assert answer.headers["retry-after"] == "1"
-    assert [answer.status_code for answer in answered] == [200, 200, 200]
+    rejected, accepted = client.run(scenario())
+    for response in rejected:
+        assert error_of(response, 429)["code"] == "queue_full"
+        assert response.headers["retry-after"] == "1"
+    assert [response.status_code for response in accepted] == [200, 200, 200]
 
 
-def test_a_request_may_take_so_long_and_is_then_not_computed(serving, gate):
+def test_requests_time_out_and_are_not_computed_later(serving, gate):
     client = serving(max_seconds=1.0, batch_wait=0.0)
     gate.clear()
 
-    async def scene():
+    async def scenario():
         posts = []
         for text in ("slow", "waits"):
             post = client.http.post("/v1/predict", json={"texts": [text]})
             posts.append(asyncio.ensure_future(post))
             await until(lambda: gate.batches)
-        answers = await asyncio.gather(*posts)
+        responses = await asyncio.gather(*posts)
         assert client.service.batcher.waiting == 0
         gate.set()
-        return [*answers, await client.http.post("/v1/predict", json={"texts": ["a"]})]
+        return [
+            *responses,
+            await client.http.post("/v1/predict", json={"texts": ["a"]}),
+        ]
 
-    *late, last = client.run(scene())
-    for answer in late:
-        assert error_of(answer, 503)["code"] == "too_slow"
-        assert answer.headers["retry-after"] == "1"
+    *late, last = client.run(scenario())
+    for response in late:
+        assert error_of(response, 503)["code"] == "timeout"
+        assert response.headers["retry-after"] == "1"
     assert last.status_code == 200
     assert gate.batches == [["slow"]]
     assert "perron_batch_texts_count 2.0" in client.get("/metrics").text
 
 
-def test_the_server_closes_only_when_what_is_under_way_is_done(serving, gate):
+def test_closing_waits_for_requests_in_progress(serving, gate):
     client = serving(batch_wait=0.0)
     gate.clear()
 
-    async def scene():
+    async def scenario():
         post = asyncio.ensure_future(
             client.http.post("/v1/predict", json={"texts": ["good"]})
         )
@@ -211,23 +214,23 @@ def test_the_server_closes_only_when_what_is_under_way_is_done(serving, gate):
         await closing
         return await post
 
-    assert client.run(scene()).status_code == 200
+    assert client.run(scenario()).status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("kind", "max_words", "want"),
+    ("kind", "max_words", "size"),
     [("text", 50, 64), ("pair", 1000, 16), ("text", 9000, 1), ("document", 200, 10)],
 )
-def test_long_texts_are_not_all_scored_at_once(kind, max_words, want):
+def test_batches_of_long_texts_are_smaller(kind, max_words, size):
     pipeline = small_pipeline(kind)
     config = pipeline.model.config
     changed = {"max_words": max_words, "max_sentences": 40}
     pipeline.model.config = config.model_copy(update=changed)
-    assert batch_size(pipeline) == want
+    assert batch_size(pipeline) == size
 
 
 @pytest.mark.parametrize("field", fields(Limits), ids=lambda field: field.name)
-def test_limits_that_make_no_sense_are_refused(field):
+def test_limits_below_their_minimum_are_an_error(field):
     value = field.type(-1)
     with pytest.raises(ValueError, match=mentions(field.name, value)):
         Limits(**{field.name: value})

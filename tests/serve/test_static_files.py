@@ -1,4 +1,4 @@
-"""The pages are served, and nothing else of the disk."""
+"""The files of the viewer are served, and no other files."""
 
 from contextlib import closing
 from urllib.parse import unquote
@@ -6,13 +6,13 @@ from urllib.parse import unquote
 import pytest
 from perron_tests.clients import Client, error_of
 
-from perron.serve import app as pages
+from perron.serve import app as app_module
 from perron.serve import create_app
 
 
 @pytest.fixture(scope="module")
 def site(pipelines, tmp_path_factory):
-    """Return a client of an application whose folders are made up."""
+    """Return a client of an application that serves temporary folders."""
     tmp_path = tmp_path_factory.mktemp("served")
     page, graph = tmp_path / "site" / "static", tmp_path / "graph"
     for folder in (page, page / "graph", page / "more", graph):
@@ -28,15 +28,15 @@ def site(pipelines, tmp_path_factory):
     (page / "way").symlink_to(tmp_path / "site")
     (graph / "graph.js").write_text("the graph")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pages, "PAGES", page)
-        patched.setattr(pages, "GRAPH", graph)
+        patched.setattr(app_module, "VIEWER_FOLDER", page)
+        patched.setattr(app_module, "GRAPH_FOLDER", graph)
         app = create_app(pipelines)
     with closing(Client(app)) as client:
         yield client
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "kind"),
+    ("path", "content", "media_type"),
     [
         ("/", "<p>the page", "text/html; charset=utf-8"),
         ("/static/index.html", "<p>the page", "text/html; charset=utf-8"),
@@ -45,26 +45,26 @@ def site(pipelines, tmp_path_factory):
         ("/static/graph/graph.js", "the graph", "text/javascript; charset=utf-8"),
     ],
 )
-def test_files_have_their_types_whatever_the_system_says(
-    site, path, content, kind, monkeypatch
+def test_media_types_do_not_depend_on_the_system(
+    site, path, content, media_type, monkeypatch
 ):
     monkeypatch.setattr(
         "starlette.responses.guess_type", lambda *_, **__: ("odd/type", None)
     )
-    answer = site.get(path)
-    assert (answer.status_code, answer.text) == (200, content)
-    assert answer.headers["content-type"] == kind
-    assert answer.headers["cache-control"] == "no-cache"
-    head = site.ask("HEAD", path)
+    response = site.get(path)
+    assert (response.status_code, response.text) == (200, content)
+    assert response.headers["content-type"] == media_type
+    assert response.headers["cache-control"] == "no-cache"
+    head = site.request("HEAD", path)
     assert (head.status_code, head.text) == (200, "")
-    tagged = {"if-none-match": answer.headers["etag"]}
-    assert site.get(path, headers=tagged).status_code == 304
+    headers = {"if-none-match": response.headers["etag"]}
+    assert site.get(path, headers=headers).status_code == 304
 
 
-@pytest.mark.parametrize("span", ["bytes=0-1", "bytes=99-", "bytes=x", "odd"])
-def test_files_come_whole(site, span):
-    answer = site.get("/static/app.js", headers={"range": span})
-    assert (answer.status_code, answer.text) == (200, "the script")
+@pytest.mark.parametrize("value", ["bytes=0-1", "bytes=99-", "bytes=x", "odd"])
+def test_range_requests_are_ignored(site, value):
+    response = site.get("/static/app.js", headers={"range": value})
+    assert (response.status_code, response.text) == (200, "the script")
 
 
 @pytest.mark.parametrize(
@@ -97,30 +97,30 @@ def test_files_come_whole(site, span):
         "/secret.js",
     ],
 )
-def test_nothing_else_of_the_disk_is_reached(site, path):
-    async def asked():
-        """Ask for the path as it is: httpx would tidy it up."""
-        told = []
+def test_other_files_are_not_served(site, path):
+    async def request():
+        """Request the raw path, which httpx would normalize."""
+        messages = []
 
         async def receive():
             return {"type": "http.disconnect"}
 
         async def send(message):
-            told.append(message)
+            messages.append(message)
 
         scope = {"type": "http", "method": "GET", "path": unquote(path)}
         scope |= {"raw_path": path.encode(), "query_string": b"", "root_path": ""}
         await site.app(scope | {"headers": [(b"host", b"localhost")]}, receive, send)
-        return told
+        return messages
 
-    start, *rest = site.run(asked())
+    start, *body = site.run(request())
     assert start["status"] == 404
-    assert b"secret" not in b"".join(part["body"] for part in rest)
+    assert b"secret" not in b"".join(message["body"] for message in body)
 
 
-def test_a_missing_page_is_no_failure(serving, tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "PAGES", tmp_path / "nothing")
-    monkeypatch.setattr(pages, "GRAPH", tmp_path / "nothing")
+def test_missing_folders_are_404(serving, tmp_path, monkeypatch):
+    monkeypatch.setattr(app_module, "VIEWER_FOLDER", tmp_path / "nothing")
+    monkeypatch.setattr(app_module, "GRAPH_FOLDER", tmp_path / "nothing")
     client = serving()
     for path in ("/", "/static/app.js", "/static/graph/graph.js"):
         assert error_of(client.get(path), 404)["code"] == "not_found"

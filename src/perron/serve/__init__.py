@@ -1,4 +1,4 @@
-"""Trained models over HTTP, and a page to explore their word graphs."""
+"""HTTP server for trained models, with a viewer for their word graphs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["Limits", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the application on first use: it needs the extra ``serve``."""
+    """Import `create_app` on first use, because it needs the extra ``serve``."""
     if name != "create_app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from perron.serve.app import create_app

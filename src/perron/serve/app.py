@@ -1,4 +1,4 @@
-"""The web application, and the server that runs it."""
+"""ASGI application, and the server that runs it."""
 
 import errno
 import ipaddress
@@ -34,14 +34,20 @@ from perron.serve.middleware import (
     SecurityHeadersMiddleware,
 )
 from perron.serve.routes import create_routes, openapi_document
-from perron.serve.schemas import ApiError, json_answer, on_api_error, on_http
+from perron.serve.schemas import (
+    ApiError,
+    json_response,
+    on_api_error,
+    on_http_exception,
+)
 from perron.serve.service import Service
 
-PAGES = Path(__file__).parent / "static"
-GRAPH = Path(perron.explain.__file__).parent / "static"
+VIEWER_FOLDER = Path(__file__).parent / "static"
+GRAPH_FOLDER = Path(perron.explain.__file__).parent / "static"
 
-# Not the system's table, in which .js may be anything; what is not here is not served.
-_TYPES = {
+# `mimetypes` depends on the system and may be wrong, even for .js. Other suffixes are
+# not served.
+_MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".ico": "image/x-icon",
@@ -54,40 +60,40 @@ _TYPES = {
 }
 
 
-class Files(StaticFiles):
-    """A folder; links that lead out of it are not followed."""
+class ViewerFiles(StaticFiles):
+    """Static files of the viewer. Symlinks that leave the folder are not followed."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder, check_dir=False)
-        self.config_checked = True  # a folder that is not there has no files
+        self.config_checked = True  # a missing folder is 404, not an error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Whole files only, and so no errors about ranges.
+        # Ignore range requests, whose errors have a different format.
         headers = [pair for pair in scope["headers"] if pair[0] != b"range"]
         await super().__call__({**scope, "headers": headers}, receive, send)
 
     def file_response(
-        self, full_path: Any, stat_result: os.stat_result, scope: Scope, *rest: Any
+        self, full_path: Any, stat_result: os.stat_result, scope: Scope, *args: Any
     ) -> Response:
-        kind = _TYPES.get(Path(full_path).suffix)
-        if kind is None:
+        media_type = _MEDIA_TYPES.get(Path(full_path).suffix)
+        if media_type is None:
             raise HTTPException(404)
-        answer = super().file_response(full_path, stat_result, scope, *rest)
-        answer.headers["content-type"] = kind
-        answer.headers["accept-ranges"] = "none"
-        return answer
+        response = super().file_response(full_path, stat_result, scope, *args)
+        response.headers["content-type"] = media_type
+        response.headers["accept-ranges"] = "none"
+        return response
 
 
-def create_pages() -> list[BaseRoute]:
-    """Return the viewer, at the root, and its files."""
-    files = Files(PAGES)
+def viewer_routes() -> list[BaseRoute]:
+    """Return the routes of the viewer, at the root, and of its files."""
+    files = ViewerFiles(VIEWER_FOLDER)
 
     async def index(request: Request) -> Response:
         return await files.get_response("index.html", request.scope)
 
     return [
         Route("/", index),
-        Mount("/static/graph", Files(GRAPH)),
+        Mount("/static/graph", ViewerFiles(GRAPH_FOLDER)),
         Mount("/static", files),
     ]
 
@@ -95,29 +101,30 @@ def create_pages() -> list[BaseRoute]:
 def create_app(
     models: Sequence[Pipeline],
     limits: Limits | None = None,
-    key: str | None = None,
+    api_key: str | None = None,
     threads: int = 1,
 ) -> Starlette:
-    """Return an ASGI application that serves the models.
+    """Create an ASGI application that serves the models.
 
-    Its OpenAPI document is at ``/openapi.json`` and in ``app.state.openapi``.
+    The OpenAPI document is served at ``/openapi.json`` and available as
+    ``app.state.openapi``.
 
     Args:
-        models: One or more models with different names. The first one answers requests
-            that name no model.
-        limits: Limits of requests.
-        key: Key that clients must send. Without a key, only this machine is answered.
-        threads: Number of batches that are computed at the same time, each with as many
-            threads as torch is set to use.
+        models: Models with unique names. The first is the default model.
+        limits: Limits on requests. Defaults to ``Limits()``.
+        api_key: API key that clients must send. Without a key, only requests to
+            localhost are accepted.
+        threads: Number of batches computed in parallel. Each of them also uses the
+            threads of torch, see ``torch.set_num_threads``.
     """
     service = Service(models, limits or Limits(), threads)
-    api = create_routes(service)
-    document = openapi_document(api, key is not None)
+    api_routes = create_routes(service)
+    document = openapi_document(api_routes, api_key is not None)
 
     async def openapi(request: Request) -> Response:
-        return json_answer(document)
+        return json_response(document)
 
-    routes = [*api, Route("/openapi.json", openapi), *create_pages()]
+    routes = [*api_routes, Route("/openapi.json", openapi), *viewer_routes()]
     paths = {route.path for route in routes if isinstance(route, Route)}
 
     @asynccontextmanager
@@ -130,12 +137,12 @@ def create_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={ApiError: on_api_error, HTTPException: on_http},
-        middleware=[  # the first sees a request first, and its answer last
+        exception_handlers={ApiError: on_api_error, HTTPException: on_http_exception},
+        middleware=[  # outermost first
             Middleware(SecurityHeadersMiddleware),
             Middleware(MetricsMiddleware, metrics=service.metrics, paths=paths),
             Middleware(ErrorMiddleware),
-            Middleware(AuthMiddleware, key=key),
+            Middleware(AuthMiddleware, api_key=api_key),
         ],
     )
     app.router.redirect_slashes = False
@@ -144,67 +151,71 @@ def create_app(
     return app
 
 
-KEY = "PERRON_API_KEY"
+API_KEY_VARIABLE = "PERRON_API_KEY"
 
 
-def check_key(host: str, key: str | None) -> None:
-    """Refuse keys that cannot be sent, and to be reached from elsewhere without one."""
-    if key is not None and (not key.isascii() or not key.isprintable() or " " in key):
-        raise SettingsError(f"{KEY} must be printable ASCII without blanks")
-    if key is None and not is_loopback(host):
+def check_api_key(host: str, api_key: str | None) -> None:
+    """Check that the key fits in a header, and is set if the host is not loopback."""
+    if api_key is not None and not (
+        api_key.isascii() and api_key.isprintable() and " " not in api_key
+    ):
         raise SettingsError(
-            f"{host} can be reached from other machines, and that needs a key: set "
-            f"{KEY}, for example to what `openssl rand -hex 32` prints, and let "
-            "clients send it; or leave out --host"
+            f"{API_KEY_VARIABLE} must be printable ASCII without spaces."
+        )
+    if api_key is None and not is_loopback(host):
+        raise SettingsError(
+            f"--host {host} accepts requests from other machines and requires an API "
+            f"key. Set {API_KEY_VARIABLE}, for example to the output of `openssl rand "
+            "-hex 32`, or remove --host."
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches what listens at the host."""
-    addresses = [str(address[0]) for *_, address in _resolved(host, 0)]
+    """Return whether the host is reachable only from this machine."""
+    addresses = [str(address[0]) for *_, address in _resolve(host, 0)]
     return all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that has the port; who connects already waits."""
-    family, kind, protocol, _, address = _resolved(host, port)[0]
-    bound = socket.socket(family, kind, protocol)
+    """Return a listening socket. Connections queue up until the server starts."""
+    family, kind, protocol, _, address = _resolve(host, port)[0]
+    sock = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":  # elsewhere it would share the port
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen()
+        if os.name == "posix":  # on Windows, two servers could share the port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen()
     except OSError as error:
-        bound.close()
+        sock.close()
         if error.errno == errno.EADDRINUSE:
             raise PerronError(
-                f"port {port} of {host} is taken: choose another one with --port, or "
-                "stop what listens there"
+                f"port {port} on {host} is already in use. Choose another one with "
+                "--port, or stop the program that uses it."
             ) from error
-        raise PerronError(f"cannot listen at {host}:{port}: {error}") from error
-    return bound
+        raise PerronError(f"cannot listen on {host}:{port}: {error}.") from error
+    return sock
 
 
-def _resolved(host: str, port: int) -> list[Any]:
+def _resolve(host: str, port: int) -> list[Any]:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise SettingsError(f"--host {host}: no such host ({error})") from error
+        raise SettingsError(f"--host {host} cannot be resolved: {error}.") from error
 
 
-def address_of(bound: socket.socket) -> str:
-    """Return where a browser finds what listens."""
-    host, port = bound.getsockname()[:2]
+def server_url(sock: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Starlette, bound: socket.socket, on_start: Callable[[], None]) -> None:
-    """Answer until SIGTERM or SIGINT; then finish what is under way.
+def serve(app: Starlette, sock: socket.socket, on_start: Callable[[], None]) -> None:
+    """Serve requests until SIGTERM or SIGINT, then finish the requests in progress.
 
     Args:
-        app: of `create_app`.
-        bound: of `listen`.
-        on_start: called as soon as requests are answered.
+        app: Application from `create_app`.
+        sock: Socket from `listen`.
+        on_start: Callback for when the server accepts requests.
     """
     service = app.state.service
     config = uvicorn.Config(
@@ -213,7 +224,7 @@ def serve(app: Starlette, bound: socket.socket, on_start: Callable[[], None]) ->
         ws="none",
         lifespan="on",
         log_config=None,
-        access_log=False,  # paths that are typed wrong may hold texts
+        access_log=False,  # mistyped URLs may contain texts
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=int(service.limits.max_seconds) + 5,
@@ -222,11 +233,14 @@ def serve(app: Starlette, bound: socket.socket, on_start: Callable[[], None]) ->
     def on_stop() -> None:
         service.stopping = True
 
-    _Server(config, on_start, on_stop).run([bound])
+    _Server(config, on_start, on_stop).run([sock])
 
 
 class _Server(uvicorn.Server):
-    """Tells when it starts and stops, and does not die of the signal that stops it."""
+    """Server with callbacks that exits normally after SIGTERM and SIGINT.
+
+    uvicorn itself raises the signal again after the shutdown.
+    """
 
     def __init__(
         self,
@@ -244,20 +258,20 @@ class _Server(uvicorn.Server):
             self.on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # A second Ctrl+C does not wait for anything.
+        # A second Ctrl+C stops immediately.
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
         self.on_stop()
 
 
 class _Protocol(HttpToolsProtocol):
-    """Gives what is no HTTP the same kind of answer as everything else."""
+    """HTTP protocol that reports invalid HTTP in the format of all other errors."""
 
     def send_400_response(self, msg: str) -> None:
-        refused = ApiError(400, "no_http", "this is not a valid HTTP request.")
-        answer = refused.answer()
-        headers = {**answer.headers, **HEADERS, "cache-control": "no-store"}
+        error = ApiError(400, "bad_request", "Not a valid HTTP request.")
+        response = error.response()
+        headers = {**response.headers, **HEADERS, "cache-control": "no-store"}
         lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
         head = "".join([*lines, "connection: close\r\n\r\n"]).encode()
-        self.transport.write(STATUS_LINE[400] + head + bytes(answer.body))
+        self.transport.write(STATUS_LINE[400] + head + bytes(response.body))
         self.transport.close()

@@ -1,4 +1,4 @@
-"""Texts that arrive together are computed together, in a few threads."""
+"""Dynamic batching of concurrent requests on a thread pool."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
@@ -6,44 +6,62 @@ from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from typing import Any
 
-_SMALL = 16  # items that it does not pay to share among threads
+_MIN_SPLIT = 16  # smaller batches are not split across threads
 Compute = Callable[[Any, list[Any]], Sequence[Any]]
 _Future = asyncio.Future[list[Any]]
 
 
 class QueueFull(Exception):
-    """More waits already than may wait."""
+    """The queue has no space for the items."""
 
 
 class _Job:
-    """What one caller wants, when to begin it, and the future that it waits for."""
+    """The items of one caller, and the future with their results.
 
-    __slots__ = ("alone", "due", "future", "items", "key")
+    Args:
+        key: Key of the batch.
+        items: Items to compute.
+        exclusive: Whether the job needs its own batch.
+        due: Time at which to start the job, even if the batch is not full.
+        future: Future with the results.
+    """
+
+    __slots__ = ("due", "exclusive", "future", "items", "key")
 
     def __init__(
         self,
         key: Hashable,
         items: Sequence[Any],
-        alone: bool,
+        exclusive: bool,
         due: float,
         future: _Future,
     ) -> None:
         self.key = key
         self.items = items
-        self.alone = alone
+        self.exclusive = exclusive
         self.due = due
         self.future = future
 
 
 class Batcher:
-    """Gathers what callers want and computes it in batches, first come first served.
+    """Queue that computes the items of concurrent callers in batches, in order.
 
-    An idle thread waits a moment after the first arrival, for others that come at the
-    same time. While all threads compute, arrivals gather, and what has gathered goes to
-    the next thread that is free.
+    An idle thread waits a moment after the first item, for other items to join the
+    batch. While all threads are busy, items queue up, and the next free thread takes a
+    batch from the queue.
 
-    A future that is done, because its caller gave up, leaves the queue and is not
-    computed.
+    A job whose future is done, because the caller gave up, is removed from the queue
+    and not computed.
+
+    Args:
+        compute: Function from a key and items to one result per item. It runs in the
+            threads.
+        max_batch: Maximum number of items per batch. Only the items of a single caller
+            may exceed it.
+        max_queue: Maximum number of items in the queue.
+        wait: Seconds that an idle thread waits after the first item.
+        threads: Number of batches computed in parallel.
+        on_batch: Callback with the size of each batch.
     """
 
     def __init__(
@@ -55,137 +73,132 @@ class Batcher:
         threads: int = 1,
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """Make one that is idle.
-
-        Args:
-            compute: from a key and items to the result of each; runs in the threads.
-            max_batch: items that are computed together; more only if one caller has.
-            max_queue: items that may wait.
-            wait: seconds after the first arrival.
-            threads: batches that are computed at the same time.
-            on_batch: is told the size of each batch.
-        """
         self.max_batch = max_batch
         self.max_queue = max_queue
         self.wait = wait
         self.threads = threads
-        self.waiting = 0  # items
+        self.waiting = 0  # items in the queue
         self._compute = compute
         self._on_batch = on_batch
-        self._jobs: dict[_Job, None] = {}  # those that wait, in order
-        self._computing = 0  # batches
-        self._stirred = asyncio.Event()  # there may be something to begin
-        self._work: asyncio.Task[None] | None = None
+        self._jobs: dict[_Job, None] = {}  # ordered set of the jobs in the queue
+        self._running = 0  # batches
+        self._wake_up = asyncio.Event()  # a batch may be ready to start
+        self._dispatcher: asyncio.Task[None] | None = None
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="perron-compute")
 
     def submit(
-        self, key: Hashable, items: Sequence[Any], alone: bool = False
+        self, key: Hashable, items: Sequence[Any], exclusive: bool = False
     ) -> _Future:
-        """Return a future of the results for the items.
+        """Add items to the queue and return a future with their results.
 
         Args:
-            key: only what has the same key is computed together.
-            items: in the order of the results.
-            alone: not together with others at all.
+            key: Key of the batch. A batch never mixes keys.
+            items: Items to compute. The results are in the same order.
+            exclusive: Whether the items need their own batch.
+
+        Raises:
+            QueueFull: If the queue has no space for the items.
         """
         if self.waiting + len(items) > self.max_queue:
             raise QueueFull
         loop = asyncio.get_running_loop()
-        due = loop.time() + (self.wait if self._computing < self.threads else 0)
-        job = _Job(key, items, alone, due, loop.create_future())
+        due = loop.time() + (self.wait if self._running < self.threads else 0)
+        job = _Job(key, items, exclusive, due, loop.create_future())
         self._jobs[job] = None
         self.waiting += len(items)
-        job.future.add_done_callback(lambda _: self._leave(job))
-        if self._computing < self.threads:
-            self._stirred.set()
-        if self._work is None:
-            self._work = loop.create_task(self._run())
+        job.future.add_done_callback(lambda _: self._remove(job))
+        if self._running < self.threads:
+            self._wake_up.set()
+        if self._dispatcher is None:
+            self._dispatcher = loop.create_task(self._dispatch())
         return job.future
 
-    async def run(self, compute: Callable[[], object]) -> None:
-        """Run something else in a thread."""
-        await asyncio.get_running_loop().run_in_executor(self._pool, compute)
+    async def run(self, function: Callable[[], object]) -> None:
+        """Run a function in a thread, outside the queue."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     async def close(self) -> None:
-        """Compute what waits still, then end the threads."""
-        while self._work is not None:
-            await self._work
+        """Compute the items in the queue, then shut down the threads."""
+        while self._dispatcher is not None:
+            await self._dispatcher
         self._pool.shutdown()
 
-    def _leave(self, job: _Job) -> None:
+    def _remove(self, job: _Job) -> None:
         if job in self._jobs:
             del self._jobs[job]
             self.waiting -= len(job.items)
 
-    async def _run(self) -> None:
-        """Give work to the threads until nothing is left."""
+    async def _dispatch(self) -> None:
+        """Start batches until the queue is empty and all batches are done."""
         loop = asyncio.get_running_loop()
-        batches: set[asyncio.Task[None]] = set()  # so that none is thrown away
-        while self._jobs or self._computing:
-            self._stirred.clear()
+        tasks: set[asyncio.Task[None]] = set()  # the loop has only weak references
+        while self._jobs or self._running:
+            self._wake_up.clear()
             timer = None
-            if self._jobs and self._computing < self.threads:
-                patience = next(iter(self._jobs)).due - loop.time()
-                if patience <= 0 or self.waiting >= self.max_batch:
-                    self._computing += 1
-                    batch = loop.create_task(self._one_batch(self._take()))
-                    batches.add(batch)
-                    batch.add_done_callback(batches.discard)
+            if self._jobs and self._running < self.threads:
+                delay = next(iter(self._jobs)).due - loop.time()
+                if delay <= 0 or self.waiting >= self.max_batch:
+                    self._running += 1
+                    task = loop.create_task(self._run_batch(self._next_batch()))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
                     continue
-                timer = loop.call_later(patience, self._stirred.set)
-            await self._stirred.wait()
+                timer = loop.call_later(delay, self._wake_up.set)
+            await self._wake_up.wait()
             if timer is not None:
                 timer.cancel()
-        self._work = None
+        self._dispatcher = None
 
-    async def _one_batch(self, jobs: list[_Job]) -> None:
+    async def _run_batch(self, jobs: list[_Job]) -> None:
         items = [item for job in jobs for item in job.items]
         self._on_batch(len(items))
         outcome = await asyncio.get_running_loop().run_in_executor(
-            self._pool, self._outcome, jobs[0].key, items
+            self._pool, self._compute_or_catch, jobs[0].key, items
         )
         self._deliver(jobs, outcome)
-        self._computing -= 1
-        self._stirred.set()
+        self._running -= 1
+        self._wake_up.set()
 
-    def _take(self) -> list[_Job]:
-        """Take the oldest job out of the queue, and those that go with it.
+    def _next_batch(self) -> list[_Job]:
+        """Remove the oldest job and those that fit in its batch from the queue.
 
-        Not more than its share, if other threads are free too.
+        If several threads are free, the batch is limited to an equal part of the queue.
         """
-        free = self.threads - self._computing + 1
-        most = min(self.max_batch, max(_SMALL, ceil(self.waiting / free)))
+        free = self.threads - self._running + 1
+        max_size = min(self.max_batch, max(_MIN_SPLIT, ceil(self.waiting / free)))
         first = next(iter(self._jobs))
         jobs, size = [first], len(first.items)
         for job in self._jobs:
-            if first.alone or size >= most:
+            if first.exclusive or size >= max_size:
                 break
-            if job is first or job.alone or job.key != first.key:
+            if job is first or job.exclusive or job.key != first.key:
                 continue
-            if size + len(job.items) > most:
+            if size + len(job.items) > max_size:
                 break
             jobs.append(job)
             size += len(job.items)
         for job in jobs:
-            self._leave(job)
+            self._remove(job)
         return jobs
 
-    def _outcome(self, key: Hashable, items: list[Any]) -> Sequence[Any] | Exception:
+    def _compute_or_catch(
+        self, key: Hashable, items: list[Any]
+    ) -> Sequence[Any] | Exception:
         try:
             return self._compute(key, items)
-        except StopIteration as error:  # no future takes it
+        except StopIteration as error:  # futures do not accept it
             return RuntimeError(f"the computation raised {error!r}")
         except Exception as error:
             return error
 
     def _deliver(self, jobs: list[_Job], outcome: Sequence[Any] | Exception) -> None:
-        begin = 0
+        start = 0
         for job in jobs:
-            end = begin + len(job.items)
+            end = start + len(job.items)
             if job.future.done():
-                pass  # its caller has gone
+                pass  # the caller gave up
             elif isinstance(outcome, Exception):
                 job.future.set_exception(outcome)
             else:
-                job.future.set_result(list(outcome[begin:end]))
-            begin = end
+                job.future.set_result(list(outcome[start:end]))
+            start = end

@@ -1,8 +1,8 @@
-"""Limits of the server: the one definition of their names, defaults and bounds.
+"""Names, defaults and bounds of the server's limits.
 
-A dataclass and not a pydantic model, because the command line reads it whenever it
-starts, and importing pydantic takes a tenth of a second. The metadata of the fields are
-arguments of pydantic's ``Field``, so that the OpenAPI document has them too.
+`Limits` is a dataclass and not a pydantic model, because the command line imports it at
+every start, and importing pydantic takes a tenth of a second. The field metadata are
+arguments of pydantic's ``Field``, which adds them to the OpenAPI document.
 """
 
 from dataclasses import dataclass, field, fields
@@ -15,17 +15,19 @@ def _limit(default: Any, description: str, ge: int | float = 1) -> Any:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much the server accepts. Each field is an option of ``perron serve``."""
+    """Limits of the server. Each field is an option of ``perron serve``."""
 
     max_body: int = _limit(4_000_000, "Bytes per request.")
     max_texts: int = _limit(256, "Texts per request.")
-    max_words: int = _limit(5000, "Words per text, as separated by whitespace.")
+    max_words: int = _limit(5000, "Words per text, separated by whitespace.")
     max_characters: int = _limit(50_000, "Characters per text.")
     max_explained_texts: int = _limit(16, "Texts per request to /v1/explain.")
     max_explained_words: int = _limit(
-        1000, "Words per text to explain. Edges grow with their square."
+        1000,
+        "Words per text to /v1/explain. The number of edges grows with the square of "
+        "the number of words.",
     )
-    max_queue: int = _limit(4096, "Texts that wait for computation.")
+    max_queue: int = _limit(4096, "Texts waiting to be computed.")
     max_batch: int = _limit(256, "Texts per batch.")
     max_seconds: float = _limit(30.0, "Seconds per request.", ge=0.001)
     batch_wait: float = _limit(
@@ -34,7 +36,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Validate the bounds."""
-        for each in fields(self):
-            value, least = getattr(self, each.name), each.metadata["ge"]
-            if not value >= least:
-                raise ValueError(f"{each.name} must be at least {least}, got {value}.")
+        for limit in fields(self):
+            value, minimum = getattr(self, limit.name), limit.metadata["ge"]
+            if not value >= minimum:
+                raise ValueError(
+                    f"{limit.name} must be at least {minimum}, got {value}."
+                )

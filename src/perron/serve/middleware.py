@@ -1,4 +1,4 @@
-"""Middleware: API key, safe headers, errors without tracebacks, and metrics."""
+"""Middleware: authentication, security headers, internal errors and metrics."""
 
 import hmac
 import logging
@@ -28,17 +28,17 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_RAW = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+_RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _NO_STORE = (b"cache-control", b"no-store")
-_NO_CACHE = (b"cache-control", b"no-cache")  # kept, but asked for anew each time
+_NO_CACHE = (b"cache-control", b"no-cache")  # cached, but revalidated every time
 
-_HERE = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+_LOOPBACK_HOST = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
 
 log = logging.getLogger(__name__)
 
 
 class SecurityHeadersMiddleware:
-    """Adds the headers to every answer."""
+    """Middleware that adds security and cache headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -48,19 +48,23 @@ class SecurityHeadersMiddleware:
             await self.app(scope, receive, send)
             return
         path = scope["path"]
-        is_page = path == "/" or path.startswith("/static/")
-        added = [*_RAW, _NO_CACHE if is_page else _NO_STORE]
+        is_static = path == "/" or path.startswith("/static/")
+        headers = [*_RAW_HEADERS, _NO_CACHE if is_static else _NO_STORE]
 
-        async def with_headers(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *added]
+                message["headers"] = [*message["headers"], *headers]
             await send(message)
 
-        await self.app(scope, receive, with_headers)
+        await self.app(scope, receive, send_with_headers)
 
 
 class ErrorMiddleware:
-    """Answers 500 for what went wrong; the log has where, but never with what text."""
+    """Middleware that turns uncaught exceptions into responses with status 500.
+
+    It logs the type and the location of the exception, but not its message, which may
+    quote a text.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -68,93 +72,101 @@ class ErrorMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
-        async def noted(message: Message) -> None:
+        async def tracking_send(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self.app(scope, receive, noted)
+            await self.app(scope, receive, tracking_send)
         except Exception as error:
             if scope["type"] != "http":
                 raise
-            # Not the message, which may quote what was sent.
             frames = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s in\n%s", type(error).__name__, frames)
             if not started:
-                failed = ApiError(
-                    500, "internal_error", "the server failed. Its log says where."
+                internal_error = ApiError(
+                    500,
+                    "internal_error",
+                    "Internal server error. The server log has the location.",
                 )
-                await failed.answer()(scope, receive, send)
+                await internal_error.response()(scope, receive, send)
 
 
-def needs_key(path: str) -> bool:
-    """Return whether a path is for clients with the key only, if there is a key."""
+def requires_key(path: str) -> bool:
+    """Return whether a path requires the API key, if one is set."""
     return path.startswith("/v1/") or path == "/metrics"
 
 
 class AuthMiddleware:
-    """Lets in who has the key; without a key, only who comes from this machine.
+    """Middleware that requires the API key or, if none is set, a loopback host.
 
-    A web page somewhere may have its name point to 127.0.0.1 (DNS rebinding), so that a
-    browser here asks this server on its behalf. The host that it asks for gives it
-    away, and so does the origin of a page that asks across sites.
+    The check of the host prevents DNS rebinding, in which a web page points its own
+    domain to 127.0.0.1 and uses the browser of a visitor to send requests to this
+    server. The check of the origin prevents cross-site requests.
+
+    Args:
+        app: Next application.
+        api_key: API key. None accepts only requests to localhost.
     """
 
-    def __init__(self, app: ASGIApp, key: str | None) -> None:
+    def __init__(self, app: ASGIApp, api_key: str | None) -> None:
         self.app = app
-        self.key = None if key is None else key.encode()
+        self.api_key = None if api_key is None else api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refused := self._problem(scope)):
-            await refused.answer()(scope, receive, send)
+        if scope["type"] == "http" and (error := self._check(scope)):
+            await error.response()(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
-    def _problem(self, scope: Scope) -> ApiError | None:
-        if self.key is None:
-            return _foreign(scope)
-        if not needs_key(scope["path"]):
+    def _check(self, scope: Scope) -> ApiError | None:
+        if self.api_key is None:
+            return _check_host_and_origin(scope)
+        if not requires_key(scope["path"]):
             return None
-        scheme, _, given = _one(scope, b"authorization").partition(b" ")
-        right = hmac.compare_digest(given.strip(), self.key)
-        if right and scheme.lower() == b"bearer":
+        scheme, _, token = _single_header(scope, b"authorization").partition(b" ")
+        is_valid = hmac.compare_digest(token.strip(), self.api_key)
+        if is_valid and scheme.lower() == b"bearer":
             return None
+        code, problem = "missing_api_key", "missing"
+        if token:
+            code, problem = "invalid_api_key", "not valid"
         return ApiError(
             401,
-            "no_key" if not given else "wrong_key",
-            "this server requires its key. Send the header Authorization: Bearer KEY.",
+            code,
+            f"The API key is {problem}. Send it in the header Authorization: Bearer "
+            "KEY.",
             headers={"www-authenticate": 'Bearer realm="perron"'},
         )
 
 
-def _foreign(scope: Scope) -> ApiError | None:
-    host = _one(scope, b"host").lower()
-    if not _HERE.fullmatch(host):
+def _check_host_and_origin(scope: Scope) -> ApiError | None:
+    host = _single_header(scope, b"host").lower()
+    if not _LOOPBACK_HOST.fullmatch(host):
         return ApiError(
             403,
-            "foreign_host",
-            "without a key this server answers localhost, 127.0.0.1 and [::1] only.",
+            "host_not_allowed",
+            "Without an API key, this server accepts only requests to localhost, "
+            "127.0.0.1 or [::1].",
             "host",
         )
+    same_origin = (b"http://" + host, b"https://" + host)
     origins = [value for name, value in scope["headers"] if name == b"origin"]
-    if any(origin.lower() not in _same(host) for origin in origins):
+    if any(origin.lower() not in same_origin for origin in origins):
         return ApiError(
             403,
-            "foreign_origin",
-            "without a key this server does not answer pages of other sites.",
+            "origin_not_allowed",
+            "Without an API key, this server does not accept requests from other "
+            "websites.",
             "origin",
         )
     return None
 
 
-def _same(host: bytes) -> tuple[bytes, bytes]:
-    return b"http://" + host, b"https://" + host
-
-
-def _one(scope: Scope, wanted: bytes) -> bytes:
-    """Return the value of a header that is there exactly once, else nothing."""
-    values = [value for name, value in scope["headers"] if name == wanted]
+def _single_header(scope: Scope, name: bytes) -> bytes:
+    """Return the value of a header, or an empty value if it is missing or repeated."""
+    values = [value for header, value in scope["headers"] if header == name]
     return values[0] if len(values) == 1 else b""
 
 
@@ -163,26 +175,26 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """Counters of one application."""
+    """Prometheus metrics of an application."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "perron_requests",
-            "Requests by path and status; 499 is a client that went away.",
+            "Requests by path and status. 499 means that the client disconnected.",
             ["path", "status"],
             registry=self.registry,
         )
         self.seconds = Histogram(
             "perron_request_seconds",
-            "Time from the head of a request to the end of its answer.",
+            "Time from the headers of the request to the end of the response.",
             ["path"],
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.batches = Histogram(
             "perron_batch_texts",
-            "Texts that were pooled together.",
+            "Texts per batch.",
             buckets=_SIZES,
             registry=self.registry,
         )
@@ -194,17 +206,17 @@ class Metrics:
         )
         self._queue = Gauge(
             "perron_queue_texts",
-            "Texts that wait to be computed.",
+            "Texts waiting to be computed.",
             registry=self.registry,
         )
         ProcessCollector(registry=self.registry)
 
-    def watch_queue(self, length: Callable[[], int]) -> None:
-        """Ask for the length of the queue whenever the metrics are read."""
+    def set_queue_length(self, length: Callable[[], int]) -> None:
+        """Set the function that returns the length of the queue."""
         self._queue.set_function(length)
 
     def text(self) -> bytes:
-        """Return the metrics as Prometheus reads them."""
+        """Return the metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
@@ -212,10 +224,10 @@ class MetricsMiddleware:
     """Middleware that counts and times requests.
 
     Args:
-        app: Application that answers them.
+        app: Next application.
         metrics: Metrics to update.
-        paths: Paths that are counted by name. Labels have no other values, so that
-            requests for random paths cannot fill the memory.
+        paths: Paths with their own label. All other paths share a label, so requests
+            for random paths cannot fill the memory.
     """
 
     def __init__(
@@ -229,21 +241,21 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begin = time.perf_counter()
+        start = time.perf_counter()
         status = 500
 
-        async def noted(message: Message) -> None:
+        async def tracking_send(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self.app(scope, receive, noted)
+            await self.app(scope, receive, tracking_send)
         finally:
             path = self._label(scope["path"])
             self.metrics.requests.labels(path, str(status)).inc()
-            self.metrics.seconds.labels(path).observe(time.perf_counter() - begin)
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - start)
 
     def _label(self, path: str) -> str:
         if path in self.paths:

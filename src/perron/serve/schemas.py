@@ -1,4 +1,4 @@
-"""Requests and responses as JSON, and the one shape of every error."""
+"""JSON schemas of requests and responses, and the format of errors."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,15 @@ _CODES_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
 class ApiError(Exception):
-    """An error response. The message says how to fix the request."""
+    """Exception that is returned to the client as an error response.
+
+    Args:
+        status: HTTP status.
+        code: Machine-readable code.
+        message: Problem and how to fix it.
+        where: Part of the request that caused the error.
+        headers: Additional headers.
+    """
 
     def __init__(
         self,
@@ -34,71 +42,71 @@ class ApiError(Exception):
         self.where = where
         self.headers = dict(headers or {})
 
-    def answer(self) -> Response:
-        """Return the response."""
+    def response(self) -> Response:
+        """Return the response of the error."""
         error = {"code": self.code, "message": self.message, "where": self.where}
-        return json_answer({"error": error}, self.status, self.headers)
+        return json_response({"error": error}, self.status, self.headers)
 
 
-def gone() -> ApiError:
-    """Return the response to a client that went away. Only the metrics see it."""
-    return ApiError(499, "client_gone", "the client went away.")
+def client_disconnected() -> ApiError:
+    """Return the error for a disconnected client, which only the metrics record."""
+    return ApiError(499, "client_disconnected", "The client disconnected.")
 
 
-def json_answer(
+def json_response(
     content: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a JSON response, never with NaN, which is not valid JSON."""
+    """Return a JSON response. NaN is an error, because it is not valid JSON."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    return json_text(text, status, headers)
+    return raw_json_response(text, status, headers)
 
 
-def json_text(
+def raw_json_response(
     text: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a response with a text that is JSON already."""
+    """Return a JSON response with serialized content."""
     return Response(
         text.encode(), status, dict(headers or {}), media_type="application/json"
     )
 
 
 async def on_api_error(_: Request, error: Exception) -> Response:
-    """Return the response of a refused request."""
+    """Return the response of an `ApiError`."""
     assert isinstance(error, ApiError)
-    return error.answer()
+    return error.response()
 
 
-async def on_http(request: Request, error: Exception) -> Response:
-    """Return Starlette's own errors, such as of an unknown path, in our shape."""
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Return an error of Starlette, such as for an unknown path, in our format."""
     assert isinstance(error, HTTPException)
     messages = {
-        404: "this path is unknown. GET /openapi.json lists the paths.",
-        405: f"this path does not support {request.method}. GET /openapi.json lists "
+        404: "Unknown path. GET /openapi.json lists the paths.",
+        405: f"This path does not support {request.method}. GET /openapi.json lists "
         "the methods.",
     }
     status = error.status_code
     message = messages.get(status, str(error.detail))
     code = _CODES_BY_STATUS.get(status, "http_error")
-    return ApiError(status, code, message, headers=error.headers).answer()
+    return ApiError(status, code, message, headers=error.headers).response()
 
 
-_MODEL = Field(None, description="Name of a model. Defaults to the first.")
+_MODEL = Field(None, description="Name of the model. Defaults to the first model.")
 
 
 class Item(NamedTuple):
-    """A text, or a pair of texts, and its position in the request."""
+    """A text or a pair of texts, with its position in the request."""
 
     text: str
     pair: str | None
     position: int | None  # None for a request with a single text
 
     def where(self, field: Literal["text", "pair"]) -> str:
-        """Return the path of the text, or of its pair, in the request."""
+        """Return the path of the text or its pair in the request."""
         return field if self.position is None else f"{field}s.{self.position}"
 
 
 class TextRequest(BaseModel):
-    """A request that names a model and has one text or several."""
+    """A request with one or more texts."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     pair_field: ClassVar[str | None] = None
@@ -106,26 +114,26 @@ class TextRequest(BaseModel):
     model: str | None = _MODEL
 
     def items(self) -> list[Item]:
-        """Return the texts, each with its pair if there is one."""
+        """Return the texts, with their pairs if any."""
         raise NotImplementedError
 
     def has_pairs(self) -> bool:
-        """Return whether second texts were sent."""
+        """Return whether the request has second texts."""
         return self.pair_field is not None and (
             getattr(self, self.pair_field) is not None
         )
 
 
-class EncodeTexts(TextRequest):
+class EncodeTextsRequest(TextRequest):
     """Texts to encode."""
 
     texts: list[str]
 
     def items(self) -> list[Item]:
-        return [Item(text, None, place) for place, text in enumerate(self.texts)]
+        return [Item(text, None, position) for position, text in enumerate(self.texts)]
 
 
-class EncodeText(TextRequest):
+class EncodeTextRequest(TextRequest):
     """One text to encode."""
 
     text: str
@@ -134,14 +142,14 @@ class EncodeText(TextRequest):
         return [Item(self.text, None, None)]
 
 
-class ClassifyTexts(TextRequest):
-    """Texts, or pairs of texts, to classify or to explain."""
+class ClassifyTextsRequest(TextRequest):
+    """Texts or pairs of texts to classify or explain."""
 
     pair_field = "pairs"
 
     texts: list[str]
     pairs: list[str] | None = Field(
-        None, description="The second texts, for a model of pairs."
+        None, description="Second texts, for models for pairs."
     )
 
     def items(self) -> list[Item]:
@@ -149,36 +157,38 @@ class ClassifyTexts(TextRequest):
         if len(pairs) != len(self.texts):
             raise ApiError(
                 422,
-                "pairs_not_as_many",
+                "pairs_length_mismatch",
                 f"pairs must have as many entries as texts, got {len(pairs)} pairs "
                 f"and {len(self.texts)} texts.",
                 "pairs",
             )
-        both = zip(self.texts, pairs, strict=True)
-        return [Item(text, pair, place) for place, (text, pair) in enumerate(both)]
+        return [
+            Item(text, pair, position)
+            for position, (text, pair) in enumerate(zip(self.texts, pairs, strict=True))
+        ]
 
 
-class ClassifyText(TextRequest):
-    """One text, or one pair of texts, to classify or to explain."""
+class ClassifyTextRequest(TextRequest):
+    """One text or pair of texts to classify or explain."""
 
     pair_field = "pair"
 
     text: str
-    pair: str | None = Field(None, description="The second text, for a model of pairs.")
+    pair: str | None = Field(None, description="Second text, for models for pairs.")
 
     def items(self) -> list[Item]:
         return [Item(self.text, self.pair, None)]
 
 
-class Requests(NamedTuple):
-    """The two forms of one request: with several texts, and with one."""
+class RequestModels(NamedTuple):
+    """The two forms of a request: a list of texts, or a single text."""
 
     several: type[TextRequest]
-    one: type[TextRequest]
+    single: type[TextRequest]
 
 
-ENCODE = Requests(EncodeTexts, EncodeText)
-CLASSIFY = Requests(ClassifyTexts, ClassifyText)
+ENCODE = RequestModels(EncodeTextsRequest, EncodeTextRequest)
+CLASSIFY = RequestModels(ClassifyTextsRequest, ClassifyTextRequest)
 
 
 class Prediction(BaseModel):
@@ -188,21 +198,21 @@ class Prediction(BaseModel):
     probabilities: dict[str, float]
 
 
-class PredictAnswer(BaseModel):
+class PredictResponse(BaseModel):
     """One prediction per text."""
 
     model: str
     predictions: list[Prediction]
 
 
-class EncodeAnswer(BaseModel):
+class EncodeResponse(BaseModel):
     """One vector per text."""
 
     model: str
     vectors: list[list[float]]
 
 
-class ExplainAnswer(BaseModel):
+class ExplainResponse(BaseModel):
     """One explanation per text."""
 
     model: str
@@ -218,13 +228,16 @@ class ModelEntry(BaseModel):
     aggregator: str
     labels: list[str]
     max_words: int = Field(
-        description="Words that the model reads of a text, or of a sentence."
+        description="Maximum number of words that the model reads per text, or per "
+        "sentence of a document."
     )
-    max_sentences: int = Field(description="Sentences that it reads of a document.")
+    max_sentences: int = Field(
+        description="Maximum number of sentences that the model reads per document."
+    )
 
 
-class ModelsAnswer(BaseModel):
-    """All models, and the limits of the server."""
+class ModelsResponse(BaseModel):
+    """The models and the limits of the server."""
 
     models: list[ModelEntry]
     limits: Limits
@@ -237,56 +250,60 @@ class Health(BaseModel):
     status: Literal["ok", "stopping"]
 
 
-class Problem(BaseModel):
-    """What is wrong, how to fix it, and which part of the request it concerns."""
+class ErrorDetail(BaseModel):
+    """Description of an error."""
 
-    code: str
-    message: str
-    where: str | None
+    code: str = Field(description="Machine-readable code.")
+    message: str = Field(description="Problem and how to fix it.")
+    where: str | None = Field(description="Part of the request that caused the error.")
 
 
-class ErrorAnswer(BaseModel):
-    """The shape of every error."""
+class ErrorResponse(BaseModel):
+    """An error."""
 
-    error: Problem
+    error: ErrorDetail
 
 
 _CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
-_LONGEST = 100  # characters of a field's name that an error repeats
+_MAX_WHERE = 100  # characters of a field name that are repeated in an error
 
 
-def parse(requests: Requests, body: bytes) -> TextRequest:
-    """Parse a request, or refuse it with its first problem."""
+def parse(models: RequestModels, body: bytes) -> TextRequest:
+    """Parse the body of a request.
+
+    Raises:
+        ApiError: If the body is not valid. Only the first problem is reported.
+    """
     try:
         content = from_json(body)
     except ValueError as error:
-        message = f"the body must be valid JSON, got: {error}."
+        message = f"The body must be valid JSON: {error}."
         raise ApiError(422, "invalid_json", message) from None
-    is_one = isinstance(content, dict) and bool({"text", "pair"} & content.keys())
-    if is_one and "texts" in content:
+    is_single = isinstance(content, dict) and bool({"text", "pair"} & content.keys())
+    if is_single and "texts" in content:
         message = (
-            "text and pair are for one text, texts and pairs for several. Send one of "
-            "the two forms."
+            "text and pair cannot be combined with texts and pairs. Send either a "
+            "single text or a list."
         )
-        raise ApiError(422, "text_and_texts", message, "texts")
-    kind = requests.one if is_one else requests.several
+        raise ApiError(422, "conflicting_fields", message, "texts")
+    model = models.single if is_single else models.several
     try:
-        return kind.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
-        raise _refused(kind, problems) from None
+        raise _validation_error(model, problems) from None
 
 
-def _refused(kind: type[TextRequest], problems: list[Any]) -> ApiError:
-    # A misspelled field explains a missing one.
+def _validation_error(model: type[TextRequest], problems: list[Any]) -> ApiError:
+    # If a field is misspelled, report it and not the missing one.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     first = problems[0]
-    where = ".".join(str(part) for part in first["loc"])[:_LONGEST]
-    code = _CODES.get(first["type"], "wrong_type")
-    message = first["msg"]
+    where = ".".join(str(part) for part in first["loc"])[:_MAX_WHERE]
+    code = _CODES.get(first["type"], "invalid_type")
+    message = f"{first['msg']}."
     if code == "unknown_field":
-        known = ", ".join(kind.model_fields)
-        message = f"this field is unknown. The fields are {known}."
+        known = ", ".join(model.model_fields)
+        message = f"Unknown field. The fields are {known}."
     elif where == "texts" and code == "missing_field":
         message = "texts is missing. Send texts, a list, or text, a string."
     return ApiError(422, code, message, where or None)

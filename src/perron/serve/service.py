@@ -1,4 +1,4 @@
-"""The served models, and the queue of texts that they compute."""
+"""Models of the server, and the queue of texts to compute."""
 
 import asyncio
 import math
@@ -13,20 +13,18 @@ from perron.serve.batching import Batcher, QueueFull
 from perron.serve.limits import Limits
 from perron.serve.middleware import Metrics
 from perron.serve.operations import OPERATIONS, Operation
-from perron.serve.schemas import ApiError, Item, gone
-
-_SOON = {"retry-after": "1"}
+from perron.serve.schemas import ApiError, Item, client_disconnected
 
 
 class BatchKey(NamedTuple):
-    """What texts of one batch have in common."""
+    """Model and operation of a batch."""
 
     model: str
     operation: Operation
 
 
 class Service:
-    """The models by name, and one queue for all of them."""
+    """Models by name, with one queue for all of them."""
 
     def __init__(
         self, models: Sequence[Pipeline], limits: Limits, threads: int = 1
@@ -35,7 +33,7 @@ class Service:
         if not models or len(self.models) < len(models):
             names = [pipeline.name for pipeline in models]
             raise ValueError(
-                f"models must be one or more with different names, got {names}"
+                f"models must be one or more models with unique names, got {names}."
             )
         self.limits = limits
         self.metrics = Metrics()
@@ -48,41 +46,46 @@ class Service:
             threads,
             self.metrics.batches.observe,
         )
-        self.metrics.watch_queue(lambda: self.batcher.waiting)
+        self.metrics.set_queue_length(lambda: self.batcher.waiting)
 
     def find(self, name: str | None) -> Pipeline:
-        """Return the model of this name. Defaults to the first model."""
+        """Return the model with this name. None is the first model."""
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
-            message = f"this model is unknown. The models are {', '.join(self.models)}."
+            message = f"Unknown model. The models are {', '.join(self.models)}."
             raise ApiError(404, "unknown_model", message, "model")
         return self.models[name]
 
     async def warm_up(self) -> None:
-        """Run every operation of each model, so that no client waits for compilers."""
+        """Run every operation of each model once, to compile the kernels."""
         for name, pipeline in self.models.items():
             pair = "a" if pipeline.processor.kind == "pair" else None
             for operation in OPERATIONS:
                 key = BatchKey(name, operation)
-                items = [Item("a", pair if operation.takes_pairs else None, 0)]
+                items = [Item("a", pair if operation.accepts_pairs else None, 0)]
                 await self.batcher.run(partial(self._compute, key, items))
 
     async def results(
         self, request: Request, key: BatchKey, items: list[Item], deadline: float
     ) -> list[Any]:
-        """Return one result per item, unless time is up or the client has gone."""
+        """Return one result per item.
+
+        Raises:
+            ApiError: If the queue is full, the deadline passes, or the client
+                disconnects.
+        """
         jobs = self._submit(key, items)
-        late = asyncio.get_running_loop().call_at(
-            deadline, _give_up, jobs, self._late()
+        timer = asyncio.get_running_loop().call_at(
+            deadline, _fail, jobs, self._timeout()
         )
-        leaving = asyncio.ensure_future(_disconnected(request))
-        leaving.add_done_callback(lambda _: _give_up(jobs, gone()))
+        watcher = asyncio.ensure_future(_wait_for_disconnect(request))
+        watcher.add_done_callback(lambda _: _fail(jobs, client_disconnected()))
         try:
             parts = await asyncio.gather(*jobs)
         finally:
-            late.cancel()
-            leaving.cancel()
+            timer.cancel()
+            watcher.cancel()
             for job in jobs:
                 job.cancel()
         self.metrics.texts.labels(key.model, key.operation.name).inc(len(items))
@@ -91,32 +94,32 @@ class Service:
     def _submit(
         self, key: BatchKey, items: list[Item]
     ) -> "list[asyncio.Future[list[Any]]]":
-        """Put texts into the queue, in one job or in a job for each."""
-        alone = not key.operation.is_batched
-        groups = [[item] for item in items] if alone else [items]
+        """Add texts to the queue, in one job or, if not batched, one job per text."""
+        exclusive = not key.operation.is_batched
+        groups = [[item] for item in items] if exclusive else [items]
         jobs: list[asyncio.Future[list[Any]]] = []
         try:
             for group in groups:
-                jobs.append(self.batcher.submit(key, group, alone))
+                jobs.append(self.batcher.submit(key, group, exclusive))
         except QueueFull:
             for job in jobs:
                 job.cancel()
             raise ApiError(
                 429,
                 "queue_full",
-                f"{self.batcher.waiting} texts are waiting already. Try again in a "
+                f"{self.batcher.waiting} texts are already waiting. Try again in a "
                 "moment.",
-                headers=_SOON,
+                headers={"retry-after": "1"},
             ) from None
         return jobs
 
-    def _late(self) -> ApiError:
+    def _timeout(self) -> ApiError:
         return ApiError(
             503,
-            "too_slow",
-            f"the request took longer than {self.limits.max_seconds:g} seconds. Try "
-            "again later, or send fewer texts at once.",
-            # Not soon: a request that took too long once would delay others again.
+            "timeout",
+            f"The request took longer than {self.limits.max_seconds:g} seconds. Try "
+            "again later, or send fewer texts per request.",
+            # An immediate retry would probably be slow again and delay other requests.
             headers={"retry-after": str(math.ceil(self.limits.max_seconds))},
         )
 
@@ -125,12 +128,12 @@ class Service:
         return key.operation.compute(self.models[key.model], items, self.limits)
 
 
-def _give_up(jobs: "list[asyncio.Future[list[Any]]]", reason: ApiError) -> None:
+def _fail(jobs: "list[asyncio.Future[list[Any]]]", error: ApiError) -> None:
     for job in jobs:
         if not job.done():
-            job.set_exception(reason)
+            job.set_exception(error)
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

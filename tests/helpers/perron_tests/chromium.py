@@ -1,4 +1,4 @@
-"""A real browser for tests: Debian's chromium, driven by playwright."""
+"""Chromium for browser tests, driven by Playwright."""
 
 import shutil
 from contextlib import contextmanager
@@ -11,86 +11,86 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-NEAR = ("file:", "data:", "blob:", "about:", "http://127.0.0.1:")
+LOCAL = ("file:", "data:", "blob:", "about:", "http://127.0.0.1:")
 
 
 @pytest.fixture(scope="module")
 def browser():
-    """Give a browser to the tests of a file, or say why they are skipped."""
+    """Return a browser for the tests of a module, or skip them."""
     sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="no playwright: pip install playwright"
+        "playwright.sync_api", reason="needs playwright: pip install playwright"
     )
     path = shutil.which("chromium")
     if path is None:
-        pytest.skip("no chromium: apt-get install chromium, as root, as make test does")
+        pytest.skip("needs chromium: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield opened
-        opened.close()
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()
 
 
 @contextmanager
 def quiet_tab(browser, expected=(), **settings):
-    """Give a tab that may not complain, open dialogs, or ask anything of the network.
+    """Open a tab that may not log, open dialogs, or access the network.
 
     Args:
-        browser: to open it in.
-        expected: parts of what the console may say.
-        settings: of the browser's context.
+        browser: Browser.
+        expected: Parts of console messages that are allowed.
+        settings: Settings of the browser context.
     """
     context = browser.new_context(**settings)
     context.set_default_timeout(10_000)
     tab = context.new_page()
-    faults = []
+    problems = []
 
-    def noted(fault):
-        if not any(part in fault for part in expected):
-            faults.append(fault)
+    def report(problem):
+        if not any(part in problem for part in expected):
+            problems.append(problem)
 
-    def dismissed(dialog):
-        noted("a dialog")
+    def on_dialog(dialog):
+        report("a dialog")
         dialog.dismiss()
 
-    def asked(request):
-        if not request.url.startswith(NEAR):
-            noted(f"a request to {request.url}")
+    def on_request(request):
+        if not request.url.startswith(LOCAL):
+            report(f"a request to {request.url}")
 
-    tab.on("console", lambda line: noted(f"{line.type}: {line.text}"))
-    tab.on("pageerror", lambda error: noted(str(error)))
-    tab.on("dialog", dismissed)
-    tab.on("request", asked)
+    tab.on("console", lambda message: report(f"{message.type}: {message.text}"))
+    tab.on("pageerror", lambda error: report(str(error)))
+    tab.on("dialog", on_dialog)
+    tab.on("request", on_request)
     try:
         yield tab
     finally:
         context.close()
-    assert faults == []
+    assert problems == []
 
 
-def arcs(tab, kind="all"):
-    """Return how many arcs of a kind are drawn."""
+def count_arcs(tab, kind="all"):
+    """Return the number of arcs of a kind."""
     paths = tab.locator(f".arcs .{kind} .arc").evaluate_all(
         "paths => paths.map((path) => path.getAttribute('d'))"
     )
     return sum(path.count("M") for path in paths)
 
 
-def faults_of(tab):
-    """Return what is serious of the accessibility faults that axe-core finds.
+def accessibility_problems(tab):
+    """Return serious problems that axe-core finds, and texts with low contrast.
 
-    And texts that are too faint: its own rule for that fails at color-mix.
+    The contrast rule of axe-core does not support color-mix.
     """
     from axe_core_python.sync_playwright import Axe
 
     serious = [
-        (fault["id"], [node["target"] for node in fault["nodes"]])
-        for fault in Axe().run(tab)["violations"]
-        if fault["impact"] in ("serious", "critical")
+        (violation["id"], [node["target"] for node in violation["nodes"]])
+        for violation in Axe().run(tab)["violations"]
+        if violation["impact"] in ("serious", "critical")
     ]
-    return serious + tab.evaluate(_FAINT)
+    return serious + tab.evaluate(_LOW_CONTRAST)
 
 
-# Texts with a contrast below 4.5 : 1, and the contrast.
-_FAINT = """() => {
+# Returns the texts with a contrast ratio below 4.5, with the ratio.
+_LOW_CONTRAST = """() => {
   const paper = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
   const over = (...colors) => {
     for (const color of colors) {
@@ -103,11 +103,11 @@ _FAINT = """() => {
     });
     return 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
   };
-  const contrast = (ink, grounds) => {
-    const [below, above] = [over(...grounds), over(...grounds, ink)];
+  const contrast = (foreground, backgrounds) => {
+    const [below, above] = [over(...backgrounds), over(...backgrounds, foreground)];
     return (Math.max(below, above) + 0.05) / (Math.min(below, above) + 0.05);
   };
-  const faint = [];
+  const low = [];
   for (const element of document.body.querySelectorAll("*")) {
     const own = [...element.childNodes].filter((node) => node.nodeType === 3);
     const text = own.map((node) => node.data).join("").trim() || element.placeholder;
@@ -121,10 +121,10 @@ _FAINT = """() => {
     }
     const pseudo = element.value === "" ? "::placeholder" : null;
     const {color} = getComputedStyle(element, pseudo);
-    for (const grounds of [plain, barred]) {
-      const found = contrast(color, grounds);
-      if (found < 4.5) faint.push([text, found]);
+    for (const backgrounds of [plain, barred]) {
+      const ratio = contrast(color, backgrounds);
+      if (ratio < 4.5) low.push([text, ratio]);
     }
   }
-  return faint;
+  return low;
 }"""

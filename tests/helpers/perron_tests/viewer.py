@@ -1,4 +1,4 @@
-"""The server in a thread, and tabs that look at it."""
+"""Server in a thread, and browser tabs that show the viewer."""
 
 import threading
 import time
@@ -9,65 +9,65 @@ from urllib.parse import urlencode, urlsplit
 import torch
 import uvicorn
 
-from perron.serve.app import address_of, create_app, listen
+from perron.serve.app import create_app, listen, server_url
 from perron.serve.limits import Limits
 from perron_tests.chromium import quiet_tab
 from perron_tests.pipelines import small_pipeline
 
 MODELS = {
-    "eigen": ("text", "centrality, l2"),  # of two heads
+    "eigen": ("text", "centrality, l2"),  # two heads
     "attentive": ("text", "self-attention"),
     "highest": ("text", "max"),
     "pairs": ("pair", "centrality"),
     "reviews": ("document", "centrality"),
 }
-LONGEST = 600  # words
+MAX_WORDS = 600  # words
 
 TEXT = "It was not a good film, but the odd one was."
 OTHER = "the film was bad"
 DOCUMENT = "It was a film. It was not good. The other was bad."
 WIDE = {"width": 1280, "height": 860}
 NARROW = {"width": 360, "height": 740}
-REFUSED = "Failed to load resource"  # what chromium says of every status from 400 on
+HTTP_ERROR = "Failed to load resource"  # Chromium logs this for every status >= 400
 EXPLAIN = "**/v1/explain"
 
 
 def pipelines():
-    made = {}
+    pipelines_by_name = {}
     for name, (kind, aggregator) in MODELS.items():
         pipeline = small_pipeline(kind, aggregator)
         pipeline.name = name
-        made[name] = pipeline
-    eigen = made["eigen"]
-    # The others stop at ten words.
-    eigen.processor = replace(eigen.processor, max_words=LONGEST)
-    with torch.no_grad():  # so that its edges differ
+        pipelines_by_name[name] = pipeline
+    eigen = pipelines_by_name["eigen"]
+    # The other models read only ten words.
+    eigen.processor = replace(eigen.processor, max_words=MAX_WORDS)
+    with torch.no_grad():  # make its edges more different
         for weights in eigen.model.aggregator.parameters():
             weights.mul_(16)
-    return made
+    return pipelines_by_name
 
 
-class Running:
-    """A server that can be stopped and started again at the same address."""
+class ServerThread:
+    """Server that can be stopped and restarted at the same address."""
 
-    def __init__(self, models, key=None):
+    def __init__(self, models, api_key=None):
         self.models = list(models)
-        self.key = key
+        self.api_key = api_key
         self.port = 0
         self.start()
 
     def start(self):
-        bound = listen("127.0.0.1", self.port)
-        self.address = address_of(bound)
-        self.port = bound.getsockname()[1]
-        limits = Limits(max_explained_words=LONGEST)
-        self.app = create_app(self.models, limits, self.key)
+        sock = listen("127.0.0.1", self.port)
+        self.url = server_url(sock)
+        self.port = sock.getsockname()[1]
+        limits = Limits(max_explained_words=MAX_WORDS)
+        self.app = create_app(self.models, limits, self.api_key)
         self.server = uvicorn.Server(
             uvicorn.Config(self.app, ws="none", log_config=None, lifespan="on")
         )
-        self.thread = threading.Thread(target=self.server.run, args=([bound],))
+        self.thread = threading.Thread(target=self.server.run, args=([sock],))
         self.thread.start()
-        while not self.server.started:  # the first answers take seconds to compile
+        while not self.server.started:  # compiling the kernels takes seconds
             assert self.thread.is_alive()
             time.sleep(0.02)
 
@@ -75,23 +75,24 @@ class Running:
         self.server.should_exit = True
         self.thread.join()
 
-    def link(self, text="", *models, **more):
+    def link(self, text="", *models, **fields):
         """Return the permalink of a text and models."""
-        fields = [("model", model) for model in models]
-        return f"{self.address}/#{urlencode([*fields, ('text', text), *more.items()])}"
+        items = [("model", model) for model in models]
+        items += [("text", text), *fields.items()]
+        return f"{self.url}/#{urlencode(items)}"
 
 
 @contextmanager
-def tab_of(browser, expected=(), **settings):
-    """Give a quiet tab that knows what was sent to the models."""
+def open_tab(browser, expected=(), **settings):
+    """Open a tab that records the requests to /v1/explain in `tab.requests`."""
     with quiet_tab(browser, expected, **settings) as tab:
-        tab.asked = []
+        tab.requests = []
 
-        def sent(request):
+        def record(request):
             if urlsplit(request.url).path == "/v1/explain":
-                tab.asked.append(request.post_data_json)
+                tab.requests.append(request.post_data_json)
 
-        tab.on("request", sent)
+        tab.on("request", record)
         yield tab
 
 
@@ -103,8 +104,8 @@ def field(tab, name):
     return tab.get_by_role("textbox", name=name)
 
 
-def stands_still(tab):
-    """Wait until the answer is there and nothing moves any more."""
+def wait_until_idle(tab):
+    """Wait for the results and the end of all animations."""
     tab.wait_for_function(
         "() => document.getElementById('cards').ariaBusy !== 'true'"
         " && document.getElementById('results').textContent.trim()"

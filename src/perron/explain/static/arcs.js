@@ -1,53 +1,54 @@
 /**
- * Arcs between words as SVG path data. Words stand in lines; an arc within a line goes
- * over it, one between lines leaves and arrives vertically. So every arrowhead points
+ * SVG paths of the arcs between words. Arcs between words of the same line run above the
+ * line. Arcs between lines start and end vertically. All arrowheads therefore point
  * straight down or up.
  *
- * @typedef {{x: number, top: number, bottom: number, line: number}} Spot the middle of
- *   a word, its upper and lower edge, and the number of its line
+ * @typedef {{x: number, top: number, bottom: number, line: number}} Position center of a
+ *   word, its top and bottom edges, and the number of its line
  * @typedef {{lines: string, heads: string}} Paths
  */
 
-const STEPS = 6; // of darkness; a path for each keeps 20 000 arcs quick
-const TIP = 4; // the line ends inside the arrowhead
-const LOW = 0.8; // so that the way back does not hide the way there
+const LEVELS = 6; // of opacity, with one path each, which keeps 20 000 arcs fast
+const TIP = 4; // distance between the end of the line and the tip of the arrowhead
+const BACKWARD_SCALE = 0.8; // lowers arcs to the left, so they do not cover those to the right
 
 /**
- * Return path data in steps of darkness, the faintest first.
+ * Return the paths for each level of opacity, from the weakest to the strongest.
  * @param {{from: number, to: number, strength: number}[]} edges
- * @param {Spot[]} spots
- * @param {{room: number, widest: number}} size the height above a line for its arcs, and
- *   the most that lies between two words of a line
- * @returns {(Paths & {darkness: number})[]}
+ * @param {Position[]} positions
+ * @param {{headroom: number, span: number}} size height above a line for its arcs, and the
+ *   maximum horizontal distance between words
+ * @returns {(Paths & {level: number})[]}
  */
-export function arcsOf(edges, spots, { room, widest }) {
+export function arcPaths(edges, positions, { headroom, span }) {
   let strongest = 0;
   for (const { strength } of edges) strongest = Math.max(strongest, strength);
-  const parts = Array.from({ length: STEPS }, () => ({ lines: [], heads: [] }));
+  const paths = Array.from({ length: LEVELS }, () => ({ lines: [], heads: [] }));
   for (const { from, to, strength } of edges) {
     const relative = strongest > 0 ? strength / strongest : 0;
-    // Squared, as the edges that are shown are all among the strongest.
-    const step = parts[Math.min(STEPS - 1, Math.floor(STEPS * relative ** 2))];
-    const { line, head } = arc(spots[from], spots[to], room, widest);
-    step.lines.push(line);
-    step.heads.push(head);
+    // Squared, because all edges that are shown are strong.
+    const level = paths[Math.min(LEVELS - 1, Math.floor(LEVELS * relative ** 2))];
+    const { line, head } = arcPath(positions[from], positions[to], headroom, span);
+    level.lines.push(line);
+    level.heads.push(head);
   }
-  return parts.map(({ lines, heads }, step) => ({
+  return paths.map(({ lines, heads }, index) => ({
     lines: lines.join(""),
     heads: heads.join(""),
-    darkness: (step + 1) / STEPS,
+    level: (index + 1) / LEVELS,
   }));
 }
 
-function arc(from, to, room, widest) {
+function arcPath(from, to, headroom, span) {
   if (from.line === to.line) {
-    const reach = Math.sqrt(Math.abs(to.x - from.x) / widest);
-    const height = (8 + (room - 8) * reach) * (to.x > from.x ? 1 : LOW);
-    // Control points lie 4/3 as high as the curve rises.
-    const high = from.top - height * (4 / 3);
+    const distance = Math.sqrt(Math.abs(to.x - from.x) / span);
+    const scale = to.x > from.x ? 1 : BACKWARD_SCALE;
+    const height = (8 + (headroom - 8) * distance) * scale;
+    // The curve reaches 3/4 of the height of its control points.
+    const top = from.top - height * (4 / 3);
     return {
-      line: curve([from.x, from.top], [from.x, high], [to.x, high], [to.x, to.top - TIP]),
-      head: arrow(to.x, to.top, -1),
+      line: curve([from.x, from.top], [from.x, top], [to.x, top], [to.x, to.top - TIP]),
+      head: arrowhead(to.x, to.top, -1),
     };
   }
   const down = to.line > from.line;
@@ -61,20 +62,20 @@ function arc(from, to, room, widest) {
       [to.x, end - bend],
       [to.x, end + (down ? -TIP : TIP)],
     ),
-    head: arrow(to.x, end, down ? -1 : 1),
+    head: arrowhead(to.x, end, down ? -1 : 1),
   };
 }
 
 function curve(start, ...others) {
-  const point = ([x, y]) => `${number(x)} ${number(y)}`;
+  const point = ([x, y]) => `${roundCoordinate(x)} ${roundCoordinate(y)}`;
   return `M${point(start)}C${others.map(point).join(" ")}`;
 }
 
-/** A small triangle with its tip at (x, y); side is where its base lies. */
-function arrow(x, y, side) {
-  return `M${number(x)} ${number(y)}l-3 ${5 * side}h6z`;
+/** Return a triangle with its tip at (x, y). Its base is above (-1) or below (1). */
+function arrowhead(x, y, side) {
+  return `M${roundCoordinate(x)} ${roundCoordinate(y)}l-3 ${5 * side}h6z`;
 }
 
-function number(value) {
+function roundCoordinate(value) {
   return Math.round(value * 10) / 10;
 }

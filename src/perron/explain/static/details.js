@@ -1,11 +1,11 @@
-/** What there is to say about one word: what it weighs, from whom, and for whom. */
+/** Details of a word: its weight, and its strongest incoming and outgoing flows. */
 
 import { element } from "./elements.js";
-import { incomingOf, outgoingOf, percent } from "./numbers.js";
+import { formatPercent, incomingFlows, outgoingFlows } from "./numbers.js";
 
-const FIRST = 5; // sources and targets that are listed one by one
+const MAX_FLOWS = 5; // listed separately; the others are summed
 
-/** Return a place for it, which screen readers read out when it changes. */
+/** Create the element for the details. Screen readers announce its changes. */
 export function detailsElement() {
   return element("div", { class: "details", "aria-live": "polite" });
 }
@@ -21,52 +21,56 @@ export function showDetails(host, view, names, node) {
     host.replaceChildren(element("p", { class: "hint", text: hint(view) }));
     return;
   }
-  const weight = view.weights ? ` weighs ${percent(view.weights[node])}` : "";
-  const title = element("p", {}, element("b", { text: names[node] }), `${weight}.`);
+  const weight = view.weights
+    ? ` has ${formatPercent(view.weights[node])} of the weight.`
+    : "";
+  const title = element("p", {}, element("b", { text: names[node] }), weight);
   if (!view.edges) {
     host.replaceChildren(title);
     return;
   }
   host.replaceChildren(
     title,
-    flowList("in", "It comes from", incomingOf(view, node), names, node),
-    flowList("out", "It passes on to", outgoingOf(view, node), names, node),
+    flowList("in", "Incoming", incomingFlows(view, node), names, node),
+    flowList("out", "Outgoing", outgoingFlows(view, node), names, node),
   );
 }
 
 function hint(view) {
   if (!view.count) return "";
   if (!view.weights) return "";
-  if (!view.edges) return "Point at a word, or use the arrow keys, to see its weight.";
+  if (!view.edges) return "Hover over a word, or use the arrow keys, to see its weight.";
   return (
-    "Point at a word, or use the arrow keys, to see where its importance comes from " +
+    "Hover over a word, or use the arrow keys, to see where its importance comes from " +
     "and where it goes."
   );
 }
 
-function flowList(kind, caption, flows, names, node) {
-  const shown = flows.slice(0, FIRST);
-  const rest = flows.slice(FIRST).reduce((sum, { share }) => sum + share, 0);
+function flowList(direction, caption, flows, names, node) {
+  const listed = flows.slice(0, MAX_FLOWS);
+  const others = flows.slice(MAX_FLOWS).reduce((sum, { share }) => sum + share, 0);
   const total = flows.reduce((sum, { share }) => sum + share, 0) || 1;
-  const items = shown.map((flow) =>
-    bar(flow.node === node ? "itself" : names[flow.node], flow.share, total),
+  const items = listed.map((flow) =>
+    flowBar(flow.node === node ? "itself" : names[flow.node], flow.share, total),
   );
-  if (flows.length > FIRST) items.push(bar(`${flows.length - FIRST} more`, rest, total));
+  if (flows.length > MAX_FLOWS) {
+    items.push(flowBar(`${flows.length - MAX_FLOWS} more`, others, total));
+  }
   return element(
     "div",
-    { class: `flow ${kind}` },
+    { class: `flow ${direction}` },
     element("p", { text: caption }),
     element("ul", {}, ...items),
   );
 }
 
-function bar(label, share, total) {
+function flowBar(label, share, total) {
   const item = element(
     "li",
     {},
     element("span", { class: "name", text: label, dir: "auto" }),
-    element("span", { class: "share", text: percent(share) }),
+    element("span", { class: "share", text: formatPercent(share) }),
   );
-  item.style.setProperty("--part", (share / total).toFixed(3));
+  item.style.setProperty("--share", (share / total).toFixed(3));
   return item;
 }

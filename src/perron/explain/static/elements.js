@@ -1,29 +1,31 @@
-/** Elements without markup in strings: what comes from a text stays text. */
+/** Functions that create elements without parsing markup, so texts cannot inject any. */
 
-const SVG = "http://www.w3.org/2000/svg";
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 /**
+ * Create an HTML element.
  * @param {string} name
- * @param {Record<string, unknown>} attributes `text` is the content, `on…` a listener
+ * @param {Record<string, unknown>} attributes `text` is the text content, and `on…` are
+ *   event listeners
  * @param {...Node} children
  * @returns {HTMLElement}
  */
 export function element(name, attributes = {}, ...children) {
-  return filled(document.createElement(name), attributes, children);
+  return populate(document.createElement(name), attributes, children);
 }
 
-/** The same for SVG. */
-export function drawing(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
+/** Create an SVG element, with the same arguments. */
+export function svgElement(name, attributes = {}, ...children) {
+  return populate(document.createElementNS(SVG_NAMESPACE, name), attributes, children);
 }
 
-function filled(made, attributes, children) {
+function populate(target, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name === "text") made.textContent = value;
-    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value === true ? "" : value);
+    if (name === "text") target.textContent = value;
+    else if (name.startsWith("on")) target.addEventListener(name.slice(2), value);
+    else target.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children);
-  return made;
+  target.append(...children);
+  return target;
 }

@@ -1,73 +1,77 @@
-/** One graph: words in reading order, arcs between them, and what changes the view. */
+/** Interactive graph: words in reading order, arcs between them, and controls. */
 
-import { arcsOf } from "./arcs.js";
+import { arcPaths } from "./arcs.js";
 import { detailsElement, showDetails } from "./details.js";
-import { drawing, element } from "./elements.js";
+import { element, svgElement } from "./elements.js";
 import {
-  edgesFrom,
-  incomingOf,
-  outgoingOf,
-  strengthsOf,
-  viewOf,
+  createView,
+  incomingFlows,
+  outgoingFlows,
+  sortedStrengths,
+  strongEdges,
 } from "./numbers.js";
 import { copyButtons } from "./picture.js";
 import { thresholdSlider } from "./threshold.js";
 import { wordList } from "./words.js";
 
-const OWN = 12; // arcs into and out of the active word, at most
-const LONG = 60; // words, from which on controls and details stay in sight
+const MAX_OWN_ARCS = 12; // incoming arcs of the active word, and outgoing arcs
+const LONG_TEXT = 60; // words from which controls and details stay visible
 
 /**
- * @param {object} graph of a record
+ * @param {object} graph graph of a record
  * @param {object} options
- * @param {string} options.name of the list of words, for screen readers
- * @param {string[]} [options.labels] to show instead of the nodes
- * @param {string[]} [options.names] to call them by, if not by their labels
- * @param {number | null} [options.hold] the node that is held from the start
- * @param {(node: number | null) => void} [options.onhold]
- * @param {string} [options.about] what a copied picture says of itself
- * @param {{head?: number | null, perNode?: number}} [options.kept] what was chosen for
- *   the graph before this one, and will be for the next
- * @param {HTMLElement} [options.details] where to tell about words; else below them
+ * @param {string} options.name label of the list of words, for screen readers
+ * @param {string[]} [options.labels] texts to show instead of the nodes
+ * @param {string[]} [options.names] names of the nodes in the details, if not the labels
+ * @param {number | null} [options.pinned] node that is pinned initially
+ * @param {(node: number | null) => void} [options.onPin]
+ * @param {string} [options.caption] caption of copied images
+ * @param {{head?: number | null, perNode?: number}} [options.settings] choices for the
+ *   previous graph, which are updated for the next
+ * @param {HTMLElement} [options.details] element for the details, if not below the words
  * @returns {HTMLElement}
  */
 export function graphElement(graph, options) {
-  const { name, hold, onhold, about, kept = {} } = options;
+  const { name, pinned, onPin, caption, settings = {} } = options;
   const labels = options.labels ?? graph.nodes;
   const names = options.names ?? labels;
-  const arcs = drawing("svg", { class: "arcs", "aria-hidden": "true" });
+  const arcs = svgElement("svg", { class: "arcs", "aria-hidden": "true" });
   const details = options.details ?? detailsElement();
   const words = wordList(
-    { labels, names, name, hold },
-    { activate, held: (node) => onhold?.(node) },
+    { labels, names, name, pinned },
+    { onActivate: activate, onPin: (node) => onPin?.(node) },
   );
   const canvas = element("div", { class: "canvas" }, arcs, words.list);
   const controls = element("div", { class: "controls" });
-  const made = element("div", { class: "graph" }, controls, canvas);
-  if (!options.details) made.append(details);
+  const root = element("div", { class: "graph" }, controls, canvas);
+  if (!options.details) root.append(details);
 
-  let view = viewOf(graph, null);
-  let active = hold ?? null;
-  let least = Infinity;
-  let place = null;
-  const slider = thresholdSlider(kept, (strength) => {
-    least = strength;
+  let view = createView(graph, null);
+  let active = pinned ?? null;
+  let threshold = Infinity;
+  let layout = null;
+  const slider = thresholdSlider(settings, (strength) => {
+    threshold = strength;
     draw();
   });
 
   const hasEdges = Boolean(view.edges) && view.count > 1;
-  made.classList.toggle("plain", !hasEdges);
-  made.classList.toggle("long", view.count > LONG);
-  if (hasEdges) controls.append(slider.row);
-  if (kept.head === undefined || kept.head >= graph.heads.length) kept.head = null;
-  if (graph.heads.length > 1) controls.append(headSelect(graph, kept.head, chooseHead));
-  if (view.count) controls.append(copyButtons(() => ({ canvas, about })));
+  root.classList.toggle("no-edges", !hasEdges);
+  root.classList.toggle("long", view.count > LONG_TEXT);
+  if (hasEdges) controls.append(slider.control);
+  if (settings.head === undefined || settings.head >= graph.heads.length) {
+    settings.head = null;
+  }
+  if (graph.heads.length > 1) {
+    controls.append(headSelect(graph, settings.head, chooseHead));
+  }
+  if (view.count) controls.append(copyButtons(() => ({ canvas, caption })));
 
   function chooseHead(head) {
-    kept.head = head;
-    view = viewOf(graph, head);
+    settings.head = head;
+    view = createView(graph, head);
     words.shade(view);
-    if (hasEdges) slider.offer(strengthsOf(view), view.count);
+    if (hasEdges) slider.setStrengths(sortedStrengths(view), view.count);
     showDetails(details, view, names, active);
   }
 
@@ -77,83 +81,83 @@ export function graphElement(graph, options) {
     draw();
   }
 
-  /** Find the words on the screen; without a place on it there is nothing to draw. */
+  /** Measure the words and redraw. A hidden graph has no layout and is not drawn. */
   function measure() {
-    place = canvas.clientWidth ? placesOf(canvas, words.words) : null;
+    layout = canvas.clientWidth ? measureLayout(canvas, words.words) : null;
     draw();
   }
 
   function draw() {
-    if (!place || !hasEdges) return;
-    arcs.setAttribute("width", place.width);
-    arcs.setAttribute("height", place.height);
-    const groups = [group("all", edgesFrom(view, least), place)];
+    if (!layout || !hasEdges) return;
+    arcs.setAttribute("width", layout.width);
+    arcs.setAttribute("height", layout.height);
+    const groups = [arcGroup("all", strongEdges(view, threshold), layout)];
     if (active !== null) {
-      const others = (flow) => flow.node !== active;
-      const into = incomingOf(view, active).filter(others).slice(0, OWN);
-      const out = outgoingOf(view, active).filter(others).slice(0, OWN);
-      groups.push(
-        group("in", into.map((one) => own(one, one.node, active)), place),
-        group("out", out.map((one) => own(one, active, one.node)), place),
-      );
+      const isOther = (flow) => flow.node !== active;
+      const incoming = incomingFlows(view, active).filter(isOther).slice(0, MAX_OWN_ARCS);
+      const outgoing = outgoingFlows(view, active).filter(isOther).slice(0, MAX_OWN_ARCS);
+      const inEdges = incoming.map((flow) => flowEdge(flow, flow.node, active));
+      const outEdges = outgoing.map((flow) => flowEdge(flow, active, flow.node));
+      groups.push(arcGroup("in", inEdges, layout), arcGroup("out", outEdges, layout));
     }
-    arcs.classList.toggle("one", active !== null);
+    arcs.classList.toggle("highlighting", active !== null);
     arcs.replaceChildren(...groups);
   }
 
-  chooseHead(kept.head);
+  chooseHead(settings.head);
   new ResizeObserver(measure).observe(canvas);
-  return made;
+  return root;
 }
 
-function own({ share }, from, to) {
+function flowEdge({ share }, from, to) {
   return { from, to, strength: share };
 }
 
-function group(name, edges, place) {
-  const made = drawing("g", { class: name });
-  for (const { lines, heads, darkness } of arcsOf(edges, place.spots, place)) {
+function arcGroup(name, edges, layout) {
+  const group = svgElement("g", { class: name });
+  for (const { lines, heads, level } of arcPaths(edges, layout.positions, layout)) {
     if (!lines) continue;
-    const opacity = (0.12 + 0.88 * darkness ** 1.5).toFixed(2);
-    const width = 0.8 + darkness;
-    made.append(
-      drawing("path", { class: "arc", d: lines, opacity, "stroke-width": width }),
-      drawing("path", { class: "tip", d: heads, opacity }),
+    const opacity = (0.12 + 0.88 * level ** 1.5).toFixed(2);
+    const width = 0.8 + level;
+    group.append(
+      svgElement("path", { class: "arc", d: lines, opacity, "stroke-width": width }),
+      svgElement("path", { class: "tip", d: heads, opacity }),
     );
   }
-  return made;
+  return group;
 }
 
-function headSelect(graph, chosen, changed) {
+function headSelect(graph, selected, onChange) {
   const option = (value, text) =>
-    element("option", { value, text, selected: value === String(chosen ?? "") });
+    element("option", { value, text, selected: value === String(selected ?? "") });
   const select = element(
     "select",
     {
       class: "heads",
-      onchange: () => changed(select.value === "" ? null : Number(select.value)),
+      onchange: () => onChange(select.value === "" ? null : Number(select.value)),
     },
-    option("", `all ${graph.heads.length}, their mean`),
+    option("", `mean of all ${graph.heads.length}`),
     ...graph.heads.map((_, head) => option(String(head), head)),
   );
-  const name = element("span", { text: "Head" });
-  return element("label", { class: "control" }, name, select);
+  const label = element("span", { text: "Head" });
+  return element("label", { class: "control" }, label, select);
 }
 
-/** Make room for arcs above the lines of words, and return where the words stand. */
-function placesOf(canvas, words) {
-  const middles = words.map((word) => word.offsetLeft + word.offsetWidth / 2);
-  const widest = Math.max(...middles) - Math.min(...middles) || 1;
-  const lines = new Set(words.map((word) => word.offsetTop)).size;
-  const room = lines > 1 ? 44 : Math.min(130, 24 + widest / 6);
-  canvas.style.setProperty("--room", `${room + 6}px`);
+/** Reserve space for arcs above the lines, and return the positions of the words. */
+function measureLayout(canvas, words) {
+  const centers = words.map((word) => word.offsetLeft + word.offsetWidth / 2);
+  const span = Math.max(...centers) - Math.min(...centers) || 1;
+  const lineCount = new Set(words.map((word) => word.offsetTop)).size;
+  const headroom = lineCount > 1 ? 44 : Math.min(130, 24 + span / 6);
+  canvas.style.setProperty("--headroom", `${headroom + 6}px`);
   const tops = [...new Set(words.map((word) => word.offsetTop))].sort((a, b) => a - b);
-  const lineOf = new Map(tops.map((top, line) => [top, line]));
-  const spots = words.map((word, node) => ({
-    x: middles[node],
+  const lines = new Map(tops.map((top, line) => [top, line]));
+  const positions = words.map((word, node) => ({
+    x: centers[node],
     top: word.offsetTop,
     bottom: word.offsetTop + word.offsetHeight,
-    line: lineOf.get(word.offsetTop),
+    line: lines.get(word.offsetTop),
   }));
-  return { spots, room, widest, width: canvas.clientWidth, height: canvas.clientHeight };
+  const { clientWidth: width, clientHeight: height } = canvas;
+  return { positions, headroom, span, width, height };
 }

@@ -1,7 +1,7 @@
 /**
- * The numbers of a graph: one head or the mean of all, the strongest edges, and what
- * flows. `edges[i * count + j]` goes from node j to node i, and so do the flows: what j
- * passes on to i, its weight times the edge. The flows into a node sum to its weight.
+ * Weights, edges and flows of a graph, for one head or averaged over all heads.
+ * `edges[i * count + j]` is the edge from node j to node i. `flows` has the same layout;
+ * a flow is the edge times the weight of j. The flows into a node sum to its weight.
  *
  * @typedef {object} View
  * @property {number} count
@@ -13,28 +13,28 @@
  * @typedef {{node: number, share: number}} Flow
  */
 
-/** More arcs than this are neither legible nor quick to draw. */
-export const MOST_EDGES = 20000;
+/** Maximum number of arcs; more would be neither legible nor fast to draw. */
+export const MAX_EDGES = 20000;
 
 /**
- * @param {object} graph of a record
- * @param {number | null} head its number, or null for the mean of all heads
+ * @param {object} graph graph of a record
+ * @param {number | null} head index of the head, or null for the mean of all heads
  * @returns {View}
  */
-export function viewOf(graph, head) {
+export function createView(graph, head) {
   const heads = head === null ? graph.heads : [graph.heads[head]];
   const weights = head === null ? graph.weights : heads[0].weights;
   const count = graph.nodes.length;
-  if (!heads.length || heads.some((one) => !one.edges)) {
+  if (!heads.length || heads.some((each) => !each.edges)) {
     return { count, weights, edges: null, flows: null };
   }
   const edges = new Float64Array(count * count);
   const flows = new Float64Array(count * count);
-  for (const one of heads) {
-    one.edges.forEach((row, i) => {
+  for (const each of heads) {
+    each.edges.forEach((row, i) => {
       for (let j = 0; j < count; j++) {
         edges[i * count + j] += row[j] / heads.length;
-        flows[i * count + j] += (row[j] * one.weights[j]) / heads.length;
+        flows[i * count + j] += (row[j] * each.weights[j]) / heads.length;
       }
     });
   }
@@ -42,67 +42,68 @@ export function viewOf(graph, head) {
 }
 
 /**
- * Return the strengths of all edges between different nodes, the strongest first.
+ * Return the strengths of all edges between different nodes, in descending order.
  * @param {View} view
  */
-export function strengthsOf({ count, edges }) {
-  const between = new Float64Array(count * Math.max(0, count - 1));
-  let place = 0;
+export function sortedStrengths({ count, edges }) {
+  const strengths = new Float64Array(count * Math.max(0, count - 1));
+  let index = 0;
   for (let i = 0; i < count; i++) {
     for (let j = 0; j < count; j++) {
-      if (i !== j) between[place++] = edges[i * count + j];
+      if (i !== j) strengths[index++] = edges[i * count + j];
     }
   }
-  return between.sort().reverse();
+  return strengths.sort().reverse();
 }
 
 /**
+ * Return the edges between different nodes that have at least this strength.
  * @param {View} view
- * @param {number} least the weakest strength to show
+ * @param {number} threshold
  * @returns {Edge[]}
  */
-export function edgesFrom({ count, edges }, least) {
-  const found = [];
+export function strongEdges({ count, edges }, threshold) {
+  const result = [];
   for (let to = 0; to < count; to++) {
     for (let from = 0; from < count; from++) {
       const strength = edges[to * count + from];
-      if (from !== to && strength >= least) found.push({ from, to, strength });
+      if (from !== to && strength >= threshold) result.push({ from, to, strength });
     }
   }
-  return found;
+  return result;
 }
 
 /**
- * Return from which nodes the importance of one comes, the most first; itself included.
+ * Return the flows into a node, including from itself, in descending order.
  * @returns {Flow[]}
  */
-export function incomingOf({ count, flows }, node) {
-  return sorted(count, (other) => flows[node * count + other]);
+export function incomingFlows({ count, flows }, node) {
+  return sortedFlows(count, (other) => flows[node * count + other]);
 }
 
 /**
- * Return to which nodes one passes its importance on, the most first.
+ * Return the flows out of a node, including to itself, in descending order.
  * @returns {Flow[]}
  */
-export function outgoingOf({ count, flows }, node) {
-  return sorted(count, (other) => flows[other * count + node]);
+export function outgoingFlows({ count, flows }, node) {
+  return sortedFlows(count, (other) => flows[other * count + node]);
 }
 
-function sorted(count, share) {
-  const all = Array.from({ length: count }, (_, node) => ({ node, share: share(node) }));
-  return all.sort((one, other) => other.share - one.share);
+function sortedFlows(count, shareOf) {
+  const flows = Array.from({ length: count }, (_, node) => ({ node, share: shareOf(node) }));
+  return flows.sort((a, b) => b.share - a.share);
 }
 
 /**
- * Return how strongly to color a node: 1 from three times the mean weight on.
+ * Return how strongly to color a node, from 0 to 1 at three times the mean weight.
  * @param {View} view
  */
-export function shadeOf({ count, weights }, node) {
+export function colorStrength({ count, weights }, node) {
   return weights ? Math.min(1, (weights[node] * count) / 3) : 0;
 }
 
-/** Write a share of the whole for people: 12 %, 1.2 %, 0.012 %. */
-export function percent(share) {
+/** Format a share as 12 %, 1.2 % or 0.012 %. */
+export function formatPercent(share) {
   const value = 100 * share;
   return `${value >= 9.95 || value === 0 ? value.toFixed(0) : value.toPrecision(2)} %`;
 }

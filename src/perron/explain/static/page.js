@@ -1,4 +1,4 @@
-/** A page of records in one file: a row for each text, in it a record for each model. */
+/** Standalone page: one row per text, with one record per model. */
 
 import { element } from "./elements.js";
 import { showRecord } from "./record.js";
@@ -6,31 +6,31 @@ import { showRecord } from "./record.js";
 const rows = JSON.parse(document.getElementById("records").textContent);
 const main = document.querySelector("main");
 
-// A page may have a hundred texts: each is drawn when it is about to be seen.
-const seen = new IntersectionObserver(
+// A page may have a hundred texts. Each is drawn only when it is about to be visible.
+const observer = new IntersectionObserver(
   (entries) => {
     for (const { isIntersecting, target } of entries) {
-      if (isIntersecting) show(target);
+      if (isIntersecting) drawRecord(target);
     }
   },
   { rootMargin: "400px" },
 );
 
-function show(host) {
-  seen.unobserve(host);
+function drawRecord(host) {
+  observer.unobserve(host);
   showRecord(host, rows[host.dataset.row][host.dataset.column]);
 }
 
-// On paper all are seen.
+// Draw everything before printing.
 addEventListener("beforeprint", () => {
-  document.querySelectorAll(".record:empty").forEach(show);
+  document.querySelectorAll(".record:empty").forEach(drawRecord);
 });
 
 rows.forEach((records, row) => {
   const cards = records.map((record, column) => {
     const host = element("div", { class: "record" });
     Object.assign(host.dataset, { row, column });
-    seen.observe(host);
+    observer.observe(host);
     const { name, aggregator } = record.model;
     const title = element(
       "h2",

@@ -1,63 +1,62 @@
-/** The graph on the screen as an SVG or PNG file, in the colors it has there. */
+/** Export of the graph as shown, as SVG or PNG. */
 
-import { drawing, element } from "./elements.js";
+import { element, svgElement } from "./elements.js";
 
-const SHARP = 2; // pixels of a PNG for each on the screen
+const PIXEL_RATIO = 2; // pixels of a PNG per pixel on the screen
 const MARGIN = 16;
 
 /**
- * @param {() => {canvas: HTMLElement, about: string}} content
+ * @param {() => {canvas: HTMLElement, caption: string}} getContent
  * @returns {HTMLElement}
  */
-export function copyButtons(content) {
+export function copyButtons(getContent) {
   const status = element("span", { class: "status", role: "status" });
-  const button = (name, kind, blob) =>
+  const button = (name, format, toBlob) =>
     element("button", {
       type: "button",
       class: name,
-      text: `Copy as ${kind}`,
+      text: `Copy as ${format}`,
       onclick: async () => {
-        status.textContent = await handOver(kind, await blob(content()));
+        status.textContent = await copyOrSave(format, await toBlob(getContent()));
       },
     });
   return element(
     "div",
     { class: "control copy" },
-    button("copy-svg", "SVG", async (shown) => svgBlob(svgOf(shown))),
-    button("copy-png", "PNG", (shown) => pngBlob(svgOf(shown))),
+    button("copy-svg", "SVG", async (content) => svgBlob(createSvg(content))),
+    button("copy-png", "PNG", (content) => pngBlob(createSvg(content))),
     status,
   );
 }
 
-/** Copy where the browser allows it, else save as a file. */
-async function handOver(kind, blob) {
+/** Copy to the clipboard or, if the browser does not allow it, save a file. */
+async function copyOrSave(format, blob) {
   try {
     const item =
-      kind === "SVG"
+      format === "SVG"
         ? { "text/plain": new Blob([await blob.text()], { type: "text/plain" }) }
         : { [blob.type]: blob };
     await navigator.clipboard.write([new ClipboardItem(item)]);
-    return `${kind} copied.`;
+    return `${format} copied.`;
   } catch {
-    const address = URL.createObjectURL(blob);
-    const name = `word-graph.${kind.toLowerCase()}`;
-    element("a", { href: address, download: name }).click();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    const url = URL.createObjectURL(blob);
+    const name = `word-graph.${format.toLowerCase()}`;
+    element("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
     return `Saved as ${name}.`;
   }
 }
 
-/** Draw once more, with every color written out: a file has no style sheet. */
-function svgOf({ canvas, about }) {
+/** Draw the graph with all styles inlined, because the file has no style sheet. */
+function createSvg({ canvas, caption }) {
   const width = canvas.clientWidth + 2 * MARGIN;
   const height = canvas.clientHeight + 2 * MARGIN + 16;
-  const paper = getComputedStyle(document.body).backgroundColor;
-  const ink = getComputedStyle(canvas).color;
-  const inner = drawing("g", { transform: `translate(${MARGIN} ${MARGIN})` });
-  for (const path of canvas.querySelectorAll(".arcs path")) inner.append(plain(path));
-  for (const word of canvas.querySelectorAll(".word")) inner.append(...plainWord(word));
-  const caption = { x: MARGIN, y: height - 10, fill: ink, "font-size": 12, text: about };
-  return drawing(
+  const background = getComputedStyle(document.body).backgroundColor;
+  const color = getComputedStyle(canvas).color;
+  const graph = svgElement("g", { transform: `translate(${MARGIN} ${MARGIN})` });
+  for (const path of canvas.querySelectorAll(".arcs path")) graph.append(copyPath(path));
+  for (const word of canvas.querySelectorAll(".word")) graph.append(...copyWord(word));
+  return svgElement(
     "svg",
     {
       xmlns: "http://www.w3.org/2000/svg",
@@ -66,31 +65,37 @@ function svgOf({ canvas, about }) {
       viewBox: `0 0 ${width} ${height}`,
       "font-family": "system-ui, sans-serif",
     },
-    drawing("title", { text: about }),
-    drawing("rect", { width, height, fill: paper }),
-    inner,
-    drawing("text", caption),
+    svgElement("title", { text: caption }),
+    svgElement("rect", { width, height, fill: background }),
+    graph,
+    svgElement("text", {
+      x: MARGIN,
+      y: height - 10,
+      fill: color,
+      "font-size": 12,
+      text: caption,
+    }),
   );
 }
 
-function plain(path) {
+function copyPath(path) {
   const { fill, stroke, opacity } = getComputedStyle(path);
-  const around = getComputedStyle(path.parentNode).opacity;
-  return drawing("path", {
+  const groupOpacity = getComputedStyle(path.parentNode).opacity;
+  return svgElement("path", {
     d: path.getAttribute("d"),
     fill,
     stroke,
     "stroke-width": path.getAttribute("stroke-width"),
-    opacity: opacity * around,
+    opacity: opacity * groupOpacity,
   });
 }
 
-function plainWord(word) {
+function copyWord(word) {
   const style = getComputedStyle(word);
   const { offsetLeft: x, offsetTop: y, offsetWidth: width, offsetHeight: height } = word;
   return [
-    drawing("rect", { x, y, width, height, rx: 4, fill: style.backgroundColor }),
-    drawing("text", {
+    svgElement("rect", { x, y, width, height, rx: 4, fill: style.backgroundColor }),
+    svgElement("text", {
       x: x + width / 2,
       y: y + height / 2,
       fill: style.color,
@@ -113,11 +118,11 @@ async function pngBlob(svg) {
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(source)}`;
   await image.decode();
   const canvas = element("canvas", {
-    width: SHARP * svg.getAttribute("width"),
-    height: SHARP * svg.getAttribute("height"),
+    width: PIXEL_RATIO * svg.getAttribute("width"),
+    height: PIXEL_RATIO * svg.getAttribute("height"),
   });
   const context = canvas.getContext("2d");
-  context.scale(SHARP, SHARP);
+  context.scale(PIXEL_RATIO, PIXEL_RATIO);
   context.drawImage(image, 0, 0);
   return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
 }

@@ -1,34 +1,36 @@
-/** A record as a whole: the prediction, and a graph for each text or sentence. */
+/** View of a record: the prediction, and a graph for each text or sentence. */
 
 import { detailsElement } from "./details.js";
 import { element } from "./elements.js";
 import { graphElement } from "./graph.js";
-import { percent } from "./numbers.js";
+import { formatPercent } from "./numbers.js";
 
-// How people want to see the graphs of a host: its next record is shown in the same way.
-const habits = new WeakMap();
+// Settings of the graphs in each host, which are kept for its next record.
+const settingsByHost = new WeakMap();
 
 /**
- * Show a record; what the host held before is gone.
+ * Show a record in place of the previous content.
  * @param {HTMLElement} host
  * @param {object} record see docs/graph.md
  */
 export function showRecord(host, record) {
-  if (!habits.has(host)) habits.set(host, { words: {}, sentences: {} });
-  const kept = habits.get(host);
-  const graphs = record.sentences ? documentParts(record, kept) : textParts(record, kept);
+  if (!settingsByHost.has(host)) settingsByHost.set(host, { words: {}, sentences: {} });
+  const settings = settingsByHost.get(host);
+  const graphs = record.sentences
+    ? documentGraphs(record, settings)
+    : textGraphs(record, settings);
   host.replaceChildren(prediction(record), ...notes(record), ...graphs);
 }
 
 function prediction({ label, probabilities }) {
-  const bars = Object.entries(probabilities).map(([name, share]) => {
+  const bars = Object.entries(probabilities).map(([name, probability]) => {
     const item = element(
       "li",
       { class: name === label ? "best" : null },
       element("span", { class: "name", text: name, dir: "auto" }),
-      element("span", { class: "share", text: percent(share) }),
+      element("span", { class: "share", text: formatPercent(probability) }),
     );
-    item.style.setProperty("--part", share.toFixed(3));
+    item.style.setProperty("--share", probability.toFixed(3));
     return item;
   });
   return element(
@@ -40,101 +42,80 @@ function prediction({ label, probabilities }) {
 }
 
 function notes({ model, words, sentences }) {
-  const told = [];
   const graphs = sentences ? [...words, sentences] : words;
-  const weighs = graphs.some((graph) => graph.weights);
-  const points = graphs.some((graph) => graph.heads.some((head) => head.edges));
-  if (!graphs.some((graph) => graph.nodes.length)) {
-    told.push(note("no-words", "There is no word in this text."));
-  } else if (!weighs) {
-    told.push(
-      note(
-        "no-graph",
-        `No graph: ${model.aggregator} pooling has no weight for a word, so there is ` +
-          "nothing to shade and nothing to connect.",
-      ),
-    );
-  } else if (!points) {
-    told.push(
-      note(
-        "no-graph",
-        `No graph: ${model.aggregator} pooling weighs each word by itself, without ` +
-          "edges between words.",
-      ),
-    );
-  }
-  return told;
+  const hasWords = graphs.some((graph) => graph.nodes.length);
+  const hasWeights = graphs.some((graph) => graph.weights);
+  const hasEdges = graphs.some((graph) => graph.heads.some((head) => head.edges));
+  if (!hasWords) return [note("no-words", "This text has no words.")];
+  if (hasEdges) return [];
+  const reason = hasWeights
+    ? "weights each word separately, without edges between words."
+    : "does not assign weights to words.";
+  return [note("no-graph", `No graph: ${model.aggregator} pooling ${reason}`)];
 }
 
 function note(kind, text) {
   return element("p", { class: `note ${kind}`, text });
 }
 
-function textParts(record, kept) {
-  const shared = { about: caption(record), kept: kept.words };
+function textGraphs(record, settings) {
+  const shared = { caption: caption(record), settings: settings.words };
   if (record.pair === null) {
     return graphWithNote(record.words[0], { name: "Words", ...shared });
   }
   const details = detailsElement();
-  const parts = ["Premise", "Hypothesis"].flatMap((name, part) => [
+  const graphs = ["Premise", "Hypothesis"].flatMap((name, index) => [
     heading(name),
-    ...graphWithNote(record.words[part], { name, details, ...shared }),
+    ...graphWithNote(record.words[index], { name, details, ...shared }),
   ]);
-  return [...parts, details];
+  return [...graphs, details];
 }
 
-/** The sentences as a bar of numbers, and below it the words of the one that is held. */
-function documentParts(record, kept) {
+/** Return a bar with the numbers of the sentences, and the words of the pinned sentence. */
+function documentGraphs(record, settings) {
   const { sentences, words } = record;
   if (!sentences.nodes.length) return [];
-  const about = caption(record);
   const weights = sentences.weights ?? [1];
   const heaviest = weights.indexOf(Math.max(...weights));
-  const inside = element("div", { class: "inside" });
+  const wordGraph = element("div", { class: "sentence-words" });
   const details = detailsElement();
-  const show = (node) => {
+  const shared = { caption: caption(record), details };
+  const showWords = (node) => {
     if (node === null) return;
     const name = `Words of sentence ${node + 1}`;
-    inside.replaceChildren(
-      heading(name),
-      ...graphWithNote(words[node], { name, about, details, kept: kept.words }),
-    );
+    const options = { name, settings: settings.words, ...shared };
+    wordGraph.replaceChildren(heading(name), ...graphWithNote(words[node], options));
   };
-  show(heaviest);
-  const [bar, ...cut] = graphWithNote(sentences, {
+  showWords(heaviest);
+  const [bar, ...truncationNotes] = graphWithNote(sentences, {
     name: "Sentences",
     labels: sentences.nodes.map((_, node) => String(node + 1)),
     names: sentences.nodes.map((_, node) => `Sentence ${node + 1}`),
-    hold: heaviest,
-    onhold: show,
-    about,
-    details,
-    kept: kept.sentences,
+    pinned: heaviest,
+    onPin: showWords,
+    settings: settings.sentences,
+    ...shared,
   });
   bar.classList.add("sentences");
   bar.querySelectorAll(".word").forEach((word, node) => {
     word.title = sentences.nodes[node];
   });
-  return [heading("Sentences"), bar, ...cut, inside, details];
+  return [heading("Sentences"), bar, ...truncationNotes, wordGraph, details];
 }
 
 function graphWithNote(graph, options) {
-  const made = graphElement(graph, options);
-  if (!graph.truncated) return [made];
-  return [made, cutNote(graph, options.labels ? "sentences" : "words")];
+  const root = graphElement(graph, options);
+  if (!graph.truncated) return [root];
+  const unit = options.labels ? "sentences" : "words";
+  const text = `Truncated: this model reads only the first ${graph.nodes.length} ${unit}.`;
+  return [root, note("truncated", text)];
 }
 
 function heading(text) {
   return element("h3", { class: "part", text });
 }
 
-function cutNote(graph, unit) {
-  return note(
-    "cut",
-    `The text goes on, but this model reads only the first ${graph.nodes.length} ${unit}.`,
-  );
-}
-
 function caption({ model, label, probabilities }) {
-  return `${model.name} (${model.aggregator}): ${label}, ${percent(probabilities[label])}`;
+  const probability = formatPercent(probabilities[label]);
+  return `${model.name} (${model.aggregator}): ${label}, ${probability}`;
 }

@@ -1,64 +1,70 @@
-/** The slider that says how many of the strongest edges are shown. */
+/** Slider for the number of edges to show, strongest first. */
 
 import { element } from "./elements.js";
-import { MOST_EDGES } from "./numbers.js";
+import { MAX_EDGES } from "./numbers.js";
 
-const AT_FIRST = 2; // edges for each node, on average
-const STOPS = 200; // of the slider, at most
+const DEFAULT_PER_NODE = 2; // edges per node, on average
+const MAX_STEPS = 200; // of the slider
 
 /**
- * @param {{perNode?: number}} kept what was chosen before is read from it, and left in it
- * @param {(least: number) => void} changed is told the weakest strength to show
- * @returns {{row: HTMLElement, offer: (strengths: Float64Array, nodes: number) => void}}
+ * @param {{perNode?: number}} settings choice for the previous graph, which is updated
+ * @param {(threshold: number) => void} onChange called with the minimum strength to show
+ * @returns {{control: HTMLElement,
+ *   setStrengths: (sorted: Float64Array, nodes: number) => void}}
  */
-export function thresholdSlider(kept, changed) {
+export function thresholdSlider(settings, onChange) {
   const slider = element("input", { type: "range", class: "threshold", min: 0 });
   const output = element("output", {});
-  const row = element(
+  const control = element(
     "label",
     { class: "control" },
     element("span", { text: "Edges shown" }),
     slider,
     output,
   );
-  let all = new Float64Array();
+  let strengths = new Float64Array();
   let nodes = 0;
   slider.addEventListener("input", () => {
-    kept.perNode = tell() / nodes;
+    settings.perNode = update() / nodes;
   });
 
-  /** Show the strongest few of these, the strongest first. */
-  function offer(strengths, count) {
-    all = strengths;
+  /** Set the strengths to choose from, in descending order. */
+  function setStrengths(sorted, count) {
+    strengths = sorted;
     nodes = count;
-    const most = Math.min(all.length, MOST_EDGES);
-    slider.max = Math.min(most, STOPS);
-    const wanted = Math.round((kept.perNode ?? AT_FIRST) * nodes);
-    slider.value = stopOf(Math.min(most, wanted), most);
-    tell();
+    const max = Math.min(strengths.length, MAX_EDGES);
+    slider.max = Math.min(max, MAX_STEPS);
+    const preferred = Math.round((settings.perNode ?? DEFAULT_PER_NODE) * nodes);
+    slider.value = stepAt(Math.min(max, preferred), max);
+    update();
   }
 
-  function tell() {
-    const most = Math.min(all.length, MOST_EDGES);
-    const count = countAt(Number(slider.value), most);
-    const least = count ? all[count - 1] : Infinity;
-    const text = count ? `${count} of ${all.length}, from ${least.toPrecision(2)} up` : "none";
+  function update() {
+    const max = Math.min(strengths.length, MAX_EDGES);
+    const count = countAt(Number(slider.value), max);
+    const threshold = count ? strengths[count - 1] : Infinity;
+    const text = count
+      ? `${count} of ${strengths.length}, at least ${threshold.toPrecision(2)}`
+      : "none";
     output.textContent = text;
     slider.setAttribute("aria-valuetext", text);
-    changed(least);
+    onChange(threshold);
     return count;
   }
 
-  return { row, offer };
+  return { control, setStrengths };
 }
 
-/** Few edges: a stop for each. Many: stops grow, as the first ones matter most. */
-function countAt(stop, most) {
-  if (most <= STOPS) return stop;
-  return Math.round(Math.expm1((stop / STOPS) * Math.log1p(most)));
+/**
+ * Return the number of edges at a step of the slider. Few edges have one step each. For
+ * many edges, the steps grow exponentially, because the strongest edges matter most.
+ */
+function countAt(step, max) {
+  if (max <= MAX_STEPS) return step;
+  return Math.round(Math.expm1((step / MAX_STEPS) * Math.log1p(max)));
 }
 
-function stopOf(count, most) {
-  if (most <= STOPS) return count;
-  return Math.round((STOPS * Math.log1p(count)) / Math.log1p(most));
+function stepAt(count, max) {
+  if (max <= MAX_STEPS) return count;
+  return Math.round((MAX_STEPS * Math.log1p(count)) / Math.log1p(max));
 }

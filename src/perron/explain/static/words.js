@@ -1,30 +1,31 @@
-/** The nodes of a graph in reading order, shaded, one of them the active one. */
+/** List box with the nodes of a graph in reading order, shaded by weight. */
 
 import { element } from "./elements.js";
-import { percent, shadeOf } from "./numbers.js";
+import { colorStrength, formatPercent } from "./numbers.js";
 
 /**
- * Fill a list box with words. The arrow keys, Home and End walk through them, a click
- * or Enter holds one, Escape lets it go; so one Tab is enough to pass by 500 words.
+ * Create a list box of words. The arrow keys, Home and End move between words. A click or
+ * Enter pins a word, and Escape unpins it. The list is a single tab stop, so one Tab skips
+ * hundreds of words.
  *
- * @param {{labels: string[], names: string[], name: string, hold: number | null}} content
- * @param {{activate: (node: number | null) => void, held: (node: number | null) => void}} tell
+ * @param {{labels: string[], names: string[], name: string, pinned: number | null}} content
+ * @param {{onActivate: (node: number | null) => void,
+ *   onPin: (node: number | null) => void}} callbacks
  */
-export function wordList({ labels, names, name, hold = null }, tell) {
-  let held = hold;
+export function wordList({ labels, names, name, pinned = null }, { onActivate, onPin }) {
   const words = labels.map((label, node) =>
     element("span", {
       class: "word",
       role: "option",
       text: label,
-      tabindex: node === (hold ?? 0) ? 0 : -1,
-      "aria-selected": String(node === hold),
-      onpointerenter: (event) => event.pointerType !== "touch" && tell.activate(node),
-      onpointerleave: () => tell.activate(held),
-      onfocus: () => tell.activate(node),
-      onblur: () => tell.activate(held),
-      onclick: () => toggle(node),
-      onkeydown: (event) => pressed(event, node),
+      tabindex: node === (pinned ?? 0) ? 0 : -1,
+      "aria-selected": String(node === pinned),
+      onpointerenter: (event) => event.pointerType !== "touch" && onActivate(node),
+      onpointerleave: () => onActivate(pinned),
+      onfocus: () => onActivate(node),
+      onblur: () => onActivate(pinned),
+      onclick: () => togglePin(node),
+      onkeydown: (event) => handleKey(event, node),
     }),
   );
   const list = element(
@@ -39,39 +40,39 @@ export function wordList({ labels, names, name, hold = null }, tell) {
     ...words,
   );
 
-  function toggle(node) {
-    held = held === node ? null : node;
+  function togglePin(node) {
+    pinned = pinned === node ? null : node;
     words.forEach((word, other) => {
-      word.setAttribute("aria-selected", String(other === held));
+      word.setAttribute("aria-selected", String(other === pinned));
     });
-    tell.held(held);
-    tell.activate(held ?? node);
+    onPin(pinned);
+    onActivate(pinned ?? node);
   }
 
-  function pressed(event, node) {
-    const next = { ArrowRight: node + 1, ArrowLeft: node - 1, Home: 0 };
-    next.End = words.length - 1;
-    if (event.key === "ArrowDown") next.ArrowDown = beside(words, node, 1);
-    if (event.key === "ArrowUp") next.ArrowUp = beside(words, node, -1);
-    if (event.key in next) focus(next[event.key]);
-    else if (event.key === "Enter" || event.key === " ") toggle(node);
-    else if (event.key === "Escape" && held !== null) toggle(held);
+  function handleKey(event, node) {
+    const targets = { ArrowRight: node + 1, ArrowLeft: node - 1, Home: 0 };
+    targets.End = words.length - 1;
+    if (event.key === "ArrowDown") targets.ArrowDown = closestInNextLine(words, node, 1);
+    if (event.key === "ArrowUp") targets.ArrowUp = closestInNextLine(words, node, -1);
+    if (event.key in targets) focusWord(targets[event.key]);
+    else if (event.key === "Enter" || event.key === " ") togglePin(node);
+    else if (event.key === "Escape" && pinned !== null) togglePin(pinned);
     else return;
     event.preventDefault();
   }
 
-  function focus(node) {
-    const to = words[Math.max(0, Math.min(words.length - 1, node))];
+  function focusWord(node) {
+    const target = words[Math.max(0, Math.min(words.length - 1, node))];
     for (const word of words) word.tabIndex = -1;
-    to.tabIndex = 0;
-    to.focus();
+    target.tabIndex = 0;
+    target.focus();
   }
 
   /** Shade the words by the weights of a view. */
   function shade(view) {
     words.forEach((word, node) => {
-      word.style.setProperty("--shade", shadeOf(view, node).toFixed(3));
-      const weight = view.weights ? `, ${percent(view.weights[node])}` : "";
+      word.style.setProperty("--shade", colorStrength(view, node).toFixed(3));
+      const weight = view.weights ? `, ${formatPercent(view.weights[node])}` : "";
       word.setAttribute("aria-label", `${names[node]}${weight}`);
     });
   }
@@ -79,19 +80,19 @@ export function wordList({ labels, names, name, hold = null }, tell) {
   return { list, words, shade };
 }
 
-/** Return the word nearest in the line above (-1) or below (1). */
-function beside(words, node, direction) {
-  const here = words[node];
-  let best = node;
-  let distance = Infinity;
+/** Return the closest word in the line above (-1) or below (1). */
+function closestInNextLine(words, node, direction) {
+  const current = words[node];
+  let closest = node;
+  let minDistance = Infinity;
   for (let other = node; other >= 0 && other < words.length; other += direction) {
-    const rows = direction * (words[other].offsetTop - here.offsetTop);
-    if (rows <= 2) continue; // in the same line
-    const aside = Math.abs(words[other].offsetLeft - here.offsetLeft);
-    const away = rows * 1000 + aside;
-    if (away >= distance) continue;
-    distance = away;
-    best = other;
+    const vertical = direction * (words[other].offsetTop - current.offsetTop);
+    if (vertical <= 2) continue; // the same line
+    const horizontal = Math.abs(words[other].offsetLeft - current.offsetLeft);
+    const distance = vertical * 1000 + horizontal;
+    if (distance >= minDistance) continue;
+    minDistance = distance;
+    closest = other;
   }
-  return best;
+  return closest;
 }

@@ -1,6 +1,6 @@
-/** Questions to the server, and what may come of them. */
+/** Client of the HTTP API. */
 
-const KEY = "perron-key";
+const STORAGE_KEY = "perron-key";
 
 /**
  * @typedef {{name: string, kind: "text" | "pair" | "document", encoder: string,
@@ -8,28 +8,28 @@ const KEY = "perron-key";
  *   max_sentences: number}} Model
  */
 
-/** A question without an answer. Status 0: the server could not be reached. */
-export class Failure extends Error {
+/** A failed request. Status 0 means that the server could not be reached. */
+export class RequestError extends Error {
   /**
    * @param {number} status
-   * @param {string} message in the server's words, where it had some
-   * @param {number | null} wait seconds after which the server may be asked again
+   * @param {string} message message of the server, if any
+   * @param {number | null} retryAfter seconds after which to retry
    */
-  constructor(status, message, wait = null) {
+  constructor(status, message, retryAfter = null) {
     super(message);
     this.status = status;
-    this.wait = wait;
+    this.retryAfter = retryAfter;
   }
 }
 
-/** Keep a key until the tab is closed. */
-export function keepKey(key) {
-  sessionStorage.setItem(KEY, key);
+/** Store the API key until the tab is closed. */
+export function storeKey(key) {
+  sessionStorage.setItem(STORAGE_KEY, key);
 }
 
-/** Whether a key is sent along. */
+/** Return whether an API key is stored. */
 export function hasKey() {
-  return sessionStorage.getItem(KEY) !== null;
+  return sessionStorage.getItem(STORAGE_KEY) !== null;
 }
 
 /**
@@ -37,11 +37,11 @@ export function hasKey() {
  * @returns {Promise<{models: Model[], limits: object, version: string}>}
  */
 export function listModels(signal) {
-  return ask("v1/models", { signal });
+  return request("v1/models", { signal });
 }
 
 /**
- * Return the record of one text, or of one pair.
+ * Return the record of a text or a pair of texts.
  * @param {string} model
  * @param {string} text
  * @param {string | null} pair
@@ -49,43 +49,43 @@ export function listModels(signal) {
  */
 export async function explain(model, text, pair, signal) {
   const body = { model, texts: [text], pairs: pair === null ? null : [pair] };
-  const answer = await ask("v1/explain", {
+  const { records } = await request("v1/explain", {
     method: "POST",
     body: JSON.stringify(body),
     signal,
   });
-  return answer.records[0];
+  return records[0];
 }
 
-async function ask(path, options) {
+async function request(path, options) {
   const headers = { Accept: "application/json" };
   if (options.body) headers["Content-Type"] = "application/json";
-  if (hasKey()) headers.Authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
+  if (hasKey()) headers.Authorization = `Bearer ${sessionStorage.getItem(STORAGE_KEY)}`;
   let response;
-  let answer;
+  let text;
   try {
     response = await fetch(path, { ...options, headers });
-    answer = await response.text();
+    text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure(0, "The server does not answer.");
+    throw new RequestError(0, "The server is not responding.");
   }
-  const content = parsed(answer);
+  const content = parseJson(text);
   if (response.ok && content) return content;
-  const told = content?.error?.message;
-  const message = told ?? `The server answered with status ${response.status}.`;
-  throw new Failure(response.status, message, seconds(response));
+  const message =
+    content?.error?.message ?? `The server responded with status ${response.status}.`;
+  throw new RequestError(response.status, message, retryAfter(response));
 }
 
-function parsed(answer) {
+function parseJson(text) {
   try {
-    return JSON.parse(answer);
+    return JSON.parse(text);
   } catch {
-    return null; // a proxy on the way may answer in HTML
+    return null; // such as an HTML error of a proxy
   }
 }
 
-function seconds(response) {
-  const wait = Number.parseFloat(response.headers.get("Retry-After"));
-  return Number.isFinite(wait) ? Math.max(0, wait) : null;
+function retryAfter(response) {
+  const seconds = Number.parseFloat(response.headers.get("Retry-After"));
+  return Number.isFinite(seconds) ? Math.max(0, seconds) : null;
 }

@@ -1,211 +1,214 @@
-/** The viewer: what is typed goes to the chosen models, and their records come back. */
+/** Viewer: explains the text with the selected models and shows the records. */
 
-import { Failure, explain, hasKey, listModels } from "./api.js";
+import { RequestError, explain, hasKey, listModels } from "./api.js";
 import { showCards } from "./cards.js";
 import { modelChooser } from "./chooser.js";
 import { EXAMPLES } from "./examples.js";
 import { textFields } from "./fields.js";
-import { percent } from "./graph/numbers.js";
-import { readLink, writeLink } from "./link.js";
-import { beginning, failed, keyNeeded, plain } from "./notices.js";
-import { afterRest, patiently } from "./patience.js";
-import { copy, download } from "./save.js";
+import { formatPercent } from "./graph/numbers.js";
+import { parseLink, updateLink } from "./link.js";
+import { emptyState, errorNotice, keyForm, textNotice } from "./notices.js";
+import { debounce, withRetries } from "./retry.js";
+import { copyText, downloadRecords } from "./save.js";
 
-const at = (id) => document.getElementById(id);
-const fields = textFields(at("text"), at("pair"), typed);
-const typing = afterRest(250, read);
-const speaking = afterRest(700, speak); // not at every pause in typing
+const byId = (id) => document.getElementById(id);
+const fields = textFields(byId("text"), byId("pair"), handleInput);
+const delayedUpdate = debounce(250, update);
+const delayedAnnouncement = debounce(700, announce); // not at every pause in typing
 
-let chooser = null; // until the models are known
-let wanted = { models: [] };
-let asking = new AbortController();
-let answers = [];
+let chooser = null; // until the models are loaded
+let initialState = { models: [] };
+let controller = new AbortController();
+let results = [];
 
-/** Ask which models there are, and show what the link or the page before said. */
-async function begin(shown) {
-  wanted = shown;
-  fields.content = shown;
-  const listed = await answered((signal, tell) =>
-    patiently(() => listModels(signal), signal, tell),
+/** Load the models and restore the state of a link or of the page before a retry. */
+async function start(state) {
+  initialState = state;
+  fields.content = state;
+  const response = await load((signal, onStatus) =>
+    withRetries(() => listModels(signal), signal, onStatus),
   );
-  if (!listed) return;
-  at("version").textContent = `Perron ${listed.version}.`;
-  chooser = modelChooser(at("models"), listed.models, (reason) => {
-    at("told").textContent = reason;
-    read();
+  if (!response) return;
+  byId("version").textContent = `Perron ${response.version}.`;
+  chooser = modelChooser(byId("models"), response.models, (message) => {
+    byId("status").textContent = message;
+    update();
   });
-  choose(wanted.models); // a newer link may have come
-  await read();
+  selectModels(initialState.models); // of the newest link
+  await update();
 }
 
-function choose(names) {
-  const missing = chooser.choose(names).join(", ");
-  at("told").textContent = missing && `This server has no model ${missing}.`;
+function selectModels(names) {
+  const missing = chooser.select(names).join(", ");
+  byId("status").textContent = missing && `Model not found: ${missing}.`;
 }
 
-function typed() {
-  if (!chooser) return; // it is read once the models are known
-  asking.abort(); // whatever comes now is no answer to what stands there
-  speaking.cancel();
-  typing.soon();
+function handleInput() {
+  if (!chooser) return; // the text is explained when the models are loaded
+  controller.abort(); // pending results are outdated
+  delayedAnnouncement.cancel();
+  delayedUpdate.schedule();
 }
 
-/** Ask the chosen models about the text, and show what they say. */
-async function read() {
+/** Explain the text with the selected models, and show the results. */
+async function update() {
   if (!chooser) return;
-  typing.cancel();
-  asking.abort();
-  const models = chooser.chosen();
+  delayedUpdate.cancel();
+  controller.abort();
+  const models = chooser.selected();
   const kind = models[0]?.kind;
   if (kind) fields.setKind(kind);
   const { text, pair } = fields.content;
-  writeLink({ text, pair, models: models.map(({ name }) => name) });
-  at("clear").disabled = !text && !pair;
-  if (!kind) return rest(plain("Choose a model, or several to compare them."));
-  if (fields.missing) return rest(invitation(kind, text || pair));
-  const found = await answered((signal, tell) => {
+  updateLink({ text, pair, models: models.map(({ name }) => name) });
+  byId("clear").disabled = !text && !pair;
+  if (!kind) return showNotice(textNotice("Choose a model, or several to compare."));
+  if (fields.firstEmpty) return showNotice(invitation(kind, text || pair));
+  const newResults = await load((signal, onStatus) => {
     const second = kind === "pair" ? pair : null;
     return Promise.all(
       models.map((model) =>
-        patiently(() => explain(model.name, text, second, signal), signal, tell).then(
+        withRetries(() => explain(model.name, text, second, signal), signal, onStatus).then(
           (record) => ({ model, record }),
-          (failure) => ({ model, failure: onlyFailure(failure) }),
+          (error) => ({ model, error: expectRequestError(error) }),
         ),
       ),
     );
   });
-  if (found) show(found);
+  if (newResults) showResults(newResults);
 }
 
 /**
- * Return what comes of a question: null if a newer one was asked meanwhile, or if it
- * failed, which is told.
+ * Run a request and return its result. Return null if a newer request has started, or if
+ * it failed, in which case the error is shown.
  */
-async function answered(question) {
-  asking.abort();
-  asking = new AbortController();
-  const { signal } = asking;
-  const tell = (sentence) => {
-    at("cards").setAttribute("aria-busy", "true");
-    at("progress").textContent = sentence;
+async function load(request) {
+  controller.abort();
+  controller = new AbortController();
+  const { signal } = controller;
+  const onStatus = (message) => {
+    byId("cards").setAttribute("aria-busy", "true");
+    byId("progress").textContent = message;
   };
-  const slow = setTimeout(tell, 300, "Reading …"); // quick answers need no announcement
+  const timer = setTimeout(onStatus, 300, "Analyzing…"); // only if it is slow
   try {
-    const found = await question(signal, tell);
-    return signal.aborted ? null : found;
+    const result = await request(signal, onStatus);
+    return signal.aborted ? null : result;
   } catch (error) {
-    if (error.name !== "AbortError") problem(onlyFailure(error));
+    if (error.name !== "AbortError") showError(expectRequestError(error));
     return null;
   } finally {
-    clearTimeout(slow);
+    clearTimeout(timer);
     if (!signal.aborted) {
-      at("cards").setAttribute("aria-busy", "false");
-      at("progress").textContent = "";
+      byId("cards").setAttribute("aria-busy", "false");
+      byId("progress").textContent = "";
     }
   }
 }
 
-function onlyFailure(error) {
-  if (error instanceof Failure) return error;
+function expectRequestError(error) {
+  if (error instanceof RequestError) return error;
   throw error;
 }
 
-function show(found) {
-  const failures = found.flatMap(({ failure }) => failure ?? []);
-  const first = failures[0];
-  const shared =
-    failures.length === found.length &&
-    failures.every(({ message }) => message === first.message);
-  const locked = failures.find(({ status }) => status === 401);
-  if (locked || shared) return problem(locked ?? first);
-  answers = found;
-  at("download").disabled = failures.length === found.length;
-  notify();
-  showCards(at("cards"), found);
-  speaking.soon();
+function showResults(newResults) {
+  const errors = newResults.flatMap(({ error }) => error ?? []);
+  const first = errors[0];
+  const hasCommonError =
+    errors.length === newResults.length &&
+    errors.every(({ message }) => message === first.message);
+  const unauthorized = errors.find(({ status }) => status === 401);
+  if (unauthorized || hasCommonError) return showError(unauthorized ?? first);
+  results = newResults;
+  byId("download").disabled = errors.length === results.length;
+  replaceNotices();
+  showCards(byId("cards"), results);
+  delayedAnnouncement.schedule();
 }
 
-/** Show a notice instead of records. Return whether it is a new one. */
-function rest(notice) {
-  at("cards").setAttribute("aria-busy", "false");
-  at("progress").textContent = "";
-  at("cards").replaceChildren();
-  answers = [];
-  at("download").disabled = true;
-  speaking.cancel();
-  // The same words again would be read aloud again, and would take the focus.
-  if (at("notice").textContent === notice.textContent) return false;
-  notify(notice);
+/** Show a notice in place of records. Return whether it differs from the previous one. */
+function showNotice(notice) {
+  byId("cards").setAttribute("aria-busy", "false");
+  byId("progress").textContent = "";
+  byId("cards").replaceChildren();
+  results = [];
+  byId("download").disabled = true;
+  delayedAnnouncement.cancel();
+  // Replacing a notice with the same one would announce it again and move the focus.
+  if (byId("notice").textContent === notice.textContent) return false;
+  replaceNotices(notice);
   return true;
 }
 
-function notify(...notices) {
-  const focused = at("notice").contains(document.activeElement);
-  at("notice").replaceChildren(...notices);
-  if (focused) at("results").focus(); // the button is gone that had it
+function replaceNotices(...notices) {
+  const hadFocus = byId("notice").contains(document.activeElement);
+  byId("notice").replaceChildren(...notices);
+  if (hadFocus) byId("results").focus(); // the focused button was removed
 }
 
-function problem(failure) {
-  const again = () => begin(shown());
-  if (failure.status !== 401) return rest(failed(failure, again));
-  if (rest(keyNeeded(hasKey(), again))) at("key").focus();
+function showError(error) {
+  const retry = () => start(currentState());
+  if (error.status !== 401) return showNotice(errorNotice(error, retry));
+  if (showNotice(keyForm(hasKey(), retry))) byId("key").focus();
 }
 
-function invitation(kind, begun) {
-  const sentence = begun
-    ? `Now the ${fields.missing.toLowerCase()}. Or begin with one of these:`
-    : "Type or paste above what the model shall read, or begin with one of these:";
-  return beginning(sentence, EXAMPLES[kind], (example) => {
-    pick(example);
+function invitation(kind, hasText) {
+  const message = hasText
+    ? `Now enter the ${fields.firstEmpty.toLowerCase()}, or start with an example:`
+    : "Type or paste a text above, or start with an example:";
+  return emptyState(message, EXAMPLES[kind], (example) => {
+    setText(example);
     fields.focus();
   });
 }
 
-function pick([text, pair = ""]) {
+function setText([text, pair = ""]) {
   fields.content = { text, pair };
-  read();
+  update();
 }
 
-function speak() {
-  at("spoken").textContent = answers
+/** Announce the predictions to screen readers. */
+function announce() {
+  byId("announcement").textContent = results
     .filter(({ record }) => record)
-    .map(({ model, record }) => {
-      return `${model.name}: ${record.label}, ${percent(record.probabilities[record.label])}`;
+    .map(({ model, record: { label, probabilities } }) => {
+      return `${model.name}: ${label}, ${formatPercent(probabilities[label])}`;
     })
     .join("; ");
 }
 
-function shown() {
-  const models = chooser ? chooser.chosen().map(({ name }) => name) : wanted.models;
+function currentState() {
+  const models = chooser
+    ? chooser.selected().map(({ name }) => name)
+    : initialState.models;
   return { ...fields.content, models };
 }
 
-at("ask").addEventListener("submit", (event) => event.preventDefault());
-at("clear").addEventListener("click", () => {
-  pick(["", ""]);
+byId("input").addEventListener("submit", (event) => event.preventDefault());
+byId("clear").addEventListener("click", () => {
+  setText(["", ""]);
   fields.focus();
 });
-at("example").addEventListener("click", () => {
-  const examples = EXAMPLES[chooser?.chosen()[0]?.kind ?? "text"];
-  const now = examples.findIndex(([text]) => text === fields.content.text);
-  pick(examples[(now + 1) % examples.length]);
+byId("example").addEventListener("click", () => {
+  const examples = EXAMPLES[chooser?.selected()[0]?.kind ?? "text"];
+  const current = examples.findIndex(([text]) => text === fields.content.text);
+  setText(examples[(current + 1) % examples.length]);
 });
-at("copy-link").addEventListener("click", async () => {
-  at("told").textContent = (await copy(location.href))
-    ? "The link is on the clipboard."
-    : "The link stands in the address bar; copy it from there.";
+byId("copy-link").addEventListener("click", async () => {
+  byId("status").textContent = (await copyText(location.href))
+    ? "Link copied."
+    : "The link could not be copied. Copy it from the address bar.";
 });
-at("download").addEventListener("click", () => {
-  download(answers.flatMap(({ record }) => record ?? []));
+byId("download").addEventListener("click", () => {
+  downloadRecords(results.flatMap(({ record }) => record ?? []));
 });
 addEventListener("hashchange", () => {
-  const link = readLink(location.hash);
-  if (!link) return;
-  fields.content = link;
-  wanted = link;
+  const state = parseLink(location.hash);
+  if (!state) return;
+  fields.content = state;
+  initialState = state;
   if (!chooser) return;
-  choose(link.models);
-  read();
+  selectModels(state.models);
+  update();
 });
 
-begin(readLink(location.hash) ?? { text: "", pair: "", models: [] });
+start(parseLink(location.hash) ?? { text: "", pair: "", models: [] });

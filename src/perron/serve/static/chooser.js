@@ -1,26 +1,26 @@
-/** Which models read the text: chips to tick, one or several of the same kind. */
+/** Choice of one or more models of the same kind. */
 
 import { element } from "./graph/elements.js";
 
-const READS = { text: "one text", pair: "two texts", document: "documents" };
+const INPUTS = { text: "single texts", pair: "pairs", document: "documents" };
 
 /**
- * Fill the host with a chip for each model.
+ * Fill the host with a checkbox for each model.
  * @param {HTMLElement} host
  * @param {import("./api.js").Model[]} models
- * @param {(reason: string) => void} changed with a sentence, where something needs one
+ * @param {(message: string) => void} onChange called with a message, which may be empty
  */
-export function modelChooser(host, models, changed) {
-  const boxes = models.map((model) =>
-    element("input", { type: "checkbox", onchange: (event) => ticked(event, model) }),
+export function modelChooser(host, models, onChange) {
+  const checkboxes = models.map((model) =>
+    element("input", { type: "checkbox", onchange: (event) => toggled(event, model) }),
   );
-  const chips = models.map((model, place) =>
+  const chips = models.map((model, index) =>
     element(
       "label",
       { class: "chip" },
-      boxes[place],
+      checkboxes[index],
       element("span", { class: "name", text: model.name, dir: "auto" }),
-      ...pooling(model),
+      ...poolingLabel(model),
     ),
   );
   const kinds = [...new Set(models.map(({ kind }) => kind))];
@@ -29,62 +29,62 @@ export function modelChooser(host, models, changed) {
       element(
         "fieldset",
         {},
-        element("legend", { text: legend(kind, kinds) }),
-        ...chips.filter((_, place) => models[place].kind === kind),
+        element("legend", { text: kinds.length > 1 ? modelsFor(kind) : "Models" }),
+        ...chips.filter((_, index) => models[index].kind === kind),
       ),
     ),
   );
 
-  function chosen() {
-    return models.filter((_, place) => boxes[place].checked);
+  function selected() {
+    return models.filter((_, index) => checkboxes[index].checked);
   }
 
-  function ticked(event, model) {
-    const others = chosen().filter(({ kind }) => kind !== model.kind);
-    if (!event.target.checked || !others.length) return changed("");
-    keepOnly(model.kind);
+  function toggled(event, model) {
+    const others = selected().filter(({ kind }) => kind !== model.kind);
+    if (!event.target.checked || !others.length) return onChange("");
+    deselectOtherKinds(model.kind);
     const names = others.map(({ name }) => name).join(", ");
-    changed(
-      `${model.name} reads ${READS[model.kind]} and cannot stand beside ${names}, ` +
-        `which read${others.length > 1 ? "" : "s"} ${READS[others[0].kind]}.`,
+    onChange(
+      `${modelsFor(model.kind)} cannot be compared with ` +
+        `${modelsFor(others[0].kind).toLowerCase()}. Deselected ${names}.`,
     );
   }
 
-  function keepOnly(kind) {
-    models.forEach((model, place) => {
-      if (model.kind !== kind) boxes[place].checked = false;
+  function deselectOtherKinds(kind) {
+    models.forEach((model, index) => {
+      if (model.kind !== kind) checkboxes[index].checked = false;
     });
   }
 
   /**
-   * Tick the models of these names, as far as they are of one kind; without any, the
-   * first model. Return the names that there is no model for.
+   * Select the models with these names that are of the same kind as the first. Without
+   * any, select the first model. Return the names that do not exist.
    * @param {string[]} names
    */
-  function choose(names) {
+  function select(names) {
     const known = models.filter(({ name }) => names.includes(name));
     const kind = (known[0] ?? models[0])?.kind;
-    models.forEach((model, place) => {
-      boxes[place].checked = known.length ? known.includes(model) : place === 0;
+    models.forEach((model, index) => {
+      checkboxes[index].checked = known.length ? known.includes(model) : index === 0;
     });
-    keepOnly(kind);
+    deselectOtherKinds(kind);
     return names.filter((name) => !known.some((model) => model.name === name));
   }
 
-  return { chosen, choose };
+  return { selected, select };
 }
 
-function legend(kind, kinds) {
-  return kinds.length > 1 ? `Models that read ${READS[kind]}` : "Models";
+function modelsFor(kind) {
+  return `Models for ${INPUTS[kind]}`;
 }
 
-/** What models are compared for, unless the name says it already. */
-function pooling({ name, aggregator }) {
+/** Return a label with the pooling, unless the name of the model contains it. */
+function poolingLabel({ name, aggregator }) {
   if (name.includes(aggregator)) return [];
   return [" ", element("span", { class: "pooling", text: aggregator })];
 }
 
-/** Say what a model is made of: bilstm, centrality. */
-export function madeOf({ encoder, aggregator }) {
+/** Return the encoder and the pooling of a model, such as "bilstm, centrality". */
+export function architecture({ encoder, aggregator }) {
   return [encoder, aggregator].filter((part) => part !== "none").join(", ");
 }

@@ -1,4 +1,4 @@
-/** Texts to begin with, for each kind of model: [text] or [premise, hypothesis]. */
+/** Example texts for each kind of model: [text] or [premise, hypothesis]. */
 
 export const EXAMPLES = {
   text: [

@@ -1,54 +1,54 @@
-/** The fields for a text, for two texts, or for a document. */
+/** Input fields for a text, a pair of texts, or a document. */
 
 const FORMS = {
-  text: { labels: ["Text"], rows: 2, hints: ["Type or paste a sentence"] },
+  text: { labels: ["Text"], rows: 2, placeholders: ["Type or paste a sentence"] },
   pair: {
     labels: ["Premise", "Hypothesis"],
     rows: 2,
-    hints: ["What is the case", "What may follow from it"],
+    placeholders: ["Type or paste a statement", "A statement that may follow from it"],
   },
   document: {
     labels: ["Document"],
     rows: 7,
-    hints: ["Type or paste a text of several sentences"],
+    placeholders: ["Type or paste several sentences"],
   },
 };
 
 /**
  * @param {HTMLTextAreaElement} text
  * @param {HTMLTextAreaElement} pair
- * @param {() => void} typed
+ * @param {() => void} onInput
  */
-export function textFields(text, pair, typed) {
+export function textFields(text, pair, onInput) {
   const fields = [text, pair];
   let kind = "text";
-  for (const field of fields) field.addEventListener("input", typed);
+  for (const field of fields) field.addEventListener("input", onInput);
 
   return {
-    /** Show the fields that models of a kind read. */
-    setKind(now) {
-      kind = now;
-      const { labels, rows, hints } = FORMS[kind];
-      fields.forEach((field, place) => {
-        field.parentElement.hidden = place >= labels.length;
-        field.labels[0].textContent = labels[place] ?? "";
-        field.placeholder = hints[place] ?? "";
+    /** Show the fields for a kind of model. */
+    setKind(newKind) {
+      kind = newKind;
+      const { labels, rows, placeholders } = FORMS[kind];
+      fields.forEach((field, index) => {
+        field.parentElement.hidden = index >= labels.length;
+        field.labels[0].textContent = labels[index] ?? "";
+        field.placeholder = placeholders[index] ?? "";
         field.rows = rows;
       });
     },
-    /** What was typed; `pair` is empty for other kinds. */
+    /** The input. `pair` is empty except for pairs. */
     get content() {
       return { text: text.value, pair: kind === "pair" ? pair.value : "" };
     },
     set content({ text: first, pair: second }) {
-      // Writing the same again would move the cursor.
+      // Setting the same value would move the cursor.
       if (text.value !== first) text.value = first;
       if (pair.value !== second) pair.value = second;
     },
-    /** The first field that still waits for words, or null. */
-    get missing() {
-      const needed = kind === "pair" ? fields : [text];
-      return needed.find((field) => !field.value.trim())?.labels[0].textContent ?? null;
+    /** Label of the first empty field, or null. */
+    get firstEmpty() {
+      const required = kind === "pair" ? fields : [text];
+      return required.find((field) => !field.value.trim())?.labels[0].textContent ?? null;
     },
     focus() {
       text.focus();

@@ -1,16 +1,16 @@
 /**
- * Permalinks: what is on the page, written behind the # of its address, where no server
- * and no log sees it.
+ * Permalinks. The text and the models are in the fragment of the URL, after the #, which
+ * browsers do not send to servers.
  *
- * @typedef {{text: string, pair: string, models: string[]}} Shown
+ * @typedef {{text: string, pair: string, models: string[]}} State
  */
 
 /**
- * Read the fragment of an address; null if it is none of ours.
+ * Parse the fragment of a URL. Return null if it is not a permalink.
  * @param {string} fragment
- * @returns {Shown | null}
+ * @returns {State | null}
  */
-export function readLink(fragment) {
+export function parseLink(fragment) {
   const fields = new URLSearchParams(fragment.replace(/^#/, ""));
   if (!["text", "pair", "model"].some((name) => fields.has(name))) return null;
   return {
@@ -21,10 +21,10 @@ export function readLink(fragment) {
 }
 
 /**
- * Put what is shown into the address, without a step in the browser's history.
- * @param {Shown} shown
+ * Update the URL, without adding an entry to the browser history.
+ * @param {State} state
  */
-export function writeLink({ text, pair, models }) {
+export function updateLink({ text, pair, models }) {
   const fields = new URLSearchParams();
   for (const model of models) fields.append("model", model);
   if (text) fields.set("text", text);
@@ -32,7 +32,6 @@ export function writeLink({ text, pair, models }) {
   try {
     history.replaceState(null, "", `#${fields}`);
   } catch {
-    // Browsers refuse very long addresses, and many changes in a short time. The page
-    // works without.
+    // Browsers reject very long URLs and frequent updates. The page works without them.
   }
 }

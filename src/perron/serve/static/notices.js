@@ -1,106 +1,107 @@
-/** What the page says when there is no record to show: why, and what to do. */
+/** Notices that are shown in place of records: empty states and errors. */
 
-import { keepKey } from "./api.js";
+import { storeKey } from "./api.js";
 import { element } from "./graph/elements.js";
 
 /**
- * Say where to begin, with examples to click.
+ * Invite to enter a text, with examples to click.
  * @param {string} invitation
  * @param {string[][]} examples
- * @param {(example: string[]) => void} pick
+ * @param {(example: string[]) => void} onPick
  */
-export function beginning(invitation, examples, pick) {
+export function emptyState(invitation, examples, onPick) {
   const items = examples.map((example) =>
-    element("li", {}, button(example.join("  →  "), () => pick(example))),
+    element("li", {}, button(example.join("  →  "), () => onPick(example))),
   );
   return element(
     "div",
-    { class: "notice beginning" },
+    { class: "notice empty-state" },
     element("p", { text: invitation }),
     element("ul", {}, ...items),
   );
 }
 
 /**
- * Say what went wrong, in the server's words, and what helps.
- * @param {import("./api.js").Failure} failure
- * @param {() => void} retry
+ * Show an error and how to continue.
+ * @param {import("./api.js").RequestError} error
+ * @param {() => void} onRetry
  */
-export function failed({ status, message, wait }, retry) {
-  const tooLong = status === 413 || status === 422;
+export function errorNotice({ status, message, retryAfter }, onRetry) {
   const children = [
     element("h2", { text: heading(status) }),
     element("p", { text: sentence(message) }),
-    element("p", { text: advice(status, wait) }),
+    element("p", { text: advice(status, retryAfter) }),
   ];
-  if (!tooLong) children.push(button("Try again", retry));
-  return element("div", { class: "notice failed", role: "alert" }, ...children);
+  if (!isRejected(status)) children.push(button("Try again", onRetry));
+  return element("div", { class: "notice error", role: "alert" }, ...children);
 }
 
-/** Write what the server said as a sentence. */
+/** Format an error message as a sentence. */
 export function sentence(message) {
-  const whole = message.charAt(0).toUpperCase() + message.slice(1);
-  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
+  const capitalized = message.charAt(0).toUpperCase() + message.slice(1);
+  return /[.!?]$/.test(capitalized) ? capitalized : `${capitalized}.`;
+}
+
+function isRejected(status) {
+  return status === 413 || status === 422;
 }
 
 function heading(status) {
   if (status === 0) return "No connection";
-  if (status === 413 || status === 422) return "The server did not take this text";
+  if (isRejected(status)) return "The server rejected this text";
   if (status === 429 || status === 503) return "The server is busy";
   return "Something went wrong";
 }
 
-function advice(status, wait) {
+function advice(status, retryAfter) {
   if (status === 0) {
-    return "It may have been stopped, or the network is down. What you typed is kept.";
+    return "It may have stopped, or the network may be down. Your text is still here.";
   }
-  if (status === 413 || status === 422) {
-    return "Change it, and the answer comes by itself.";
-  }
-  if (wait) return `It asks to be left alone for ${Math.ceil(wait)} s.`;
-  return "What you typed is kept.";
+  if (isRejected(status)) return "Edit the text to try again.";
+  if (retryAfter) return `Wait ${Math.ceil(retryAfter)} s before you try again.`;
+  return "Your text is still here.";
 }
 
 /**
- * Ask for the key of the server.
- * @param {boolean} refused whether one was sent and not accepted
- * @param {() => void} retry
+ * Ask for the API key of the server.
+ * @param {boolean} wasRejected whether the server rejected the stored key
+ * @param {() => void} onSubmit
  */
-export function keyNeeded(refused, retry) {
+export function keyForm(wasRejected, onSubmit) {
   const field = element("input", {
     id: "key",
     type: "password",
     autocomplete: "off",
     required: true,
-    // A header carries no other characters.
+    // Other characters are not allowed in a header.
     pattern: "[!-~]+",
-    title: "Letters, digits and signs without blanks",
+    title: "Letters, digits and symbols, without spaces",
     "aria-describedby": "key-hint",
   });
   const form = element(
     "form",
     { class: "notice key" },
-    element("h2", { text: "This server wants a key" }),
+    element("h2", { text: "This server requires an API key" }),
     element("p", {
       id: "key-hint",
       role: "alert",
-      text: refused
-        ? "It did not accept the one that was given."
-        : "Whoever runs it can give you one. It is kept until this tab is closed.",
+      text: wasRejected
+        ? "The server did not accept this key."
+        : "Ask the operator of the server for a key. It is stored until you close this tab.",
     }),
     element("label", { for: "key", text: "API key" }),
     element("div", { class: "row" }, field, element("button", { text: "Use key" })),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    keepKey(field.value);
-    retry();
+    storeKey(field.value);
+    onSubmit();
   });
   return form;
 }
 
 /** @param {string} text */
-export function plain(text) {
+export function textNotice(text) {
   return element("p", { class: "notice", text });
 }
 

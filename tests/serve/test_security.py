@@ -1,4 +1,4 @@
-"""Who is answered, and the headers that every answer has."""
+"""Authentication, and the headers of every response."""
 
 import hmac
 from contextlib import closing
@@ -18,23 +18,23 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-GUARDED = ["/v1/models", "/v1/predict", "/v1/encode", "/v1/explain", "/metrics"]
-OPEN = ["/healthz", "/", "/static/nothing.js", "/openapi.json", "/nothing"]
+PROTECTED = ["/v1/models", "/v1/predict", "/v1/encode", "/v1/explain", "/metrics"]
+PUBLIC = ["/healthz", "/", "/static/nothing.js", "/openapi.json", "/nothing"]
 
 
 @pytest.fixture(scope="module")
 def locked(pipelines):
-    with closing(Client(create_app(pipelines, key=KEY))) as client:
+    with closing(Client(create_app(pipelines, api_key=KEY))) as client:
         yield client
 
 
-def check_headers(answer, cached="no-store"):
+def check_headers(response, cache_control="no-store"):
     for name, value in HEADERS.items():
-        assert answer.headers.get_list(name) == [value]
-    assert answer.headers.get_list("cache-control") == [cached]
+        assert response.headers.get_list(name) == [value]
+    assert response.headers.get_list("cache-control") == [cache_control]
 
 
-def test_every_answer_has_the_headers(serving, monkeypatch):
+def test_every_response_has_security_headers(serving, monkeypatch):
     client = serving(max_texts=1, max_body=1000, max_queue=1)
     check_headers(client.get("/healthz"))
     check_headers(client.get("/v1/models"))
@@ -49,20 +49,20 @@ def test_every_answer_has_the_headers(serving, monkeypatch):
     check_headers(client.post("/v1/predict", {"texts": ["a" * 1000]}))  # 413
     check_headers(client.get("/healthz", headers={"host": "evil.example"}))  # 403
     monkeypatch.setattr(client.service, "find", None)
-    answer = client.post("/v1/predict", {"texts": ["a"]})
-    assert error_of(answer, 500)
-    check_headers(answer)
+    response = client.post("/v1/predict", {"texts": ["a"]})
+    assert error_of(response, 500)
+    check_headers(response)
     monkeypatch.setattr(client.service, "metrics", None)
-    answer = client.get("/metrics")
-    assert error_of(answer, 500)
-    check_headers(answer)
+    response = client.get("/metrics")
+    assert error_of(response, 500)
+    check_headers(response)
 
 
-def test_refusals_for_want_of_a_key_have_the_headers(locked):
+def test_responses_with_status_401_have_security_headers(locked):
     check_headers(locked.get("/v1/models"))
 
 
-@pytest.mark.parametrize("path", GUARDED)
+@pytest.mark.parametrize("path", PROTECTED)
 @pytest.mark.parametrize(
     "header",
     [
@@ -78,35 +78,35 @@ def test_refusals_for_want_of_a_key_have_the_headers(locked):
         "Bearer \xe4\xf6",
     ],
 )
-def test_without_the_right_key_there_is_no_answer(locked, path, header):
+def test_requests_without_the_key_are_rejected(locked, path, header):
     headers = {} if header is None else {b"authorization": header.encode("latin-1")}
     method = "GET" if path in ("/v1/models", "/metrics") else "POST"
-    answer = locked.ask(method, path, headers=headers)
-    error = error_of(answer, 401)
-    assert error["code"] in ("no_key", "wrong_key")
-    assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert KEY not in answer.text
+    response = locked.request(method, path, headers=headers)
+    error = error_of(response, 401)
+    assert error["code"] in ("missing_api_key", "invalid_api_key")
+    assert response.headers["www-authenticate"].startswith("Bearer")
+    assert KEY not in response.text
 
 
-def test_two_keys_are_no_key(locked):
+def test_two_keys_are_rejected(locked):
     headers = [("authorization", f"Bearer {KEY}"), ("authorization", "Bearer x")]
     assert locked.get("/v1/models", headers=headers).status_code == 401
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_with_the_key_there_is_from_any_host_and_origin(locked, scheme):
+def test_requests_with_the_key_may_have_any_host_and_origin(locked, scheme):
     headers = {"authorization": f"{scheme} {KEY}", "host": "models.example"}
     headers["origin"] = "https://app.example"
     for path in ("/v1/models", "/metrics"):
         assert locked.get(path, headers=headers).status_code == 200
-    answer = locked.post("/v1/predict", {"texts": ["a"]}, headers=headers)
-    assert answer.status_code == 200
+    response = locked.post("/v1/predict", {"texts": ["a"]}, headers=headers)
+    assert response.status_code == 200
 
 
-@pytest.mark.parametrize("path", OPEN)
-def test_health_and_pages_need_no_key(locked, path):
-    answer = locked.get(path, headers={"host": "models.example"})
-    assert answer.status_code in (200, 404)
+@pytest.mark.parametrize("path", PUBLIC)
+def test_public_paths_do_not_require_the_key(locked, path):
+    response = locked.get(path, headers={"host": "models.example"})
+    assert response.status_code in (200, 404)
 
 
 def test_the_key_is_compared_in_constant_time(locked, monkeypatch):
@@ -123,7 +123,7 @@ def test_the_key_is_compared_in_constant_time(locked, monkeypatch):
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LocalHost"])
 @pytest.mark.parametrize("port", ["", ":8000", ":80"])
-def test_without_a_key_this_machine_is_answered(client, host, port):
+def test_without_a_key_requests_to_localhost_are_accepted(client, host, port):
     headers = {"host": host + port}
     assert client.get("/v1/models", headers=headers).status_code == 200
     for scheme in ("http", "https"):
@@ -149,12 +149,12 @@ def test_without_a_key_this_machine_is_answered(client, host, port):
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/models", "/healthz", "/", "/metrics"])
-def test_without_a_key_no_other_host_is_answered(client, host, path):
+def test_without_a_key_requests_to_other_hosts_are_rejected(client, host, path):
     error = error_of(client.get(path, headers={"host": host}), 403)
-    assert (error["code"], error["where"]) == ("foreign_host", "host")
+    assert (error["code"], error["where"]) == ("host_not_allowed", "host")
 
 
-def test_two_hosts_are_no_host(client):
+def test_two_hosts_are_rejected(client):
     headers = [("host", "localhost"), ("host", "localhost")]
     assert client.get("/v1/models", headers=headers).status_code == 403
 
@@ -164,15 +164,15 @@ def test_two_hosts_are_no_host(client):
     [
         "http://evil.example",
         "https://localhost.evil.example",
-        "http://127.0.0.1",  # another origin than localhost
+        "http://127.0.0.1",  # not the same origin as localhost
         "http://localhost:3000",
         "null",
         "",
         "file://",
     ],
 )
-def test_without_a_key_pages_of_other_sites_are_not_answered(client, origin):
+def test_without_a_key_requests_from_other_websites_are_rejected(client, origin):
     headers = {"origin": origin}
     error = error_of(client.post("/v1/predict", {"texts": []}, headers=headers), 403)
-    assert (error["code"], error["where"]) == ("foreign_origin", "origin")
+    assert (error["code"], error["where"]) == ("origin_not_allowed", "origin")
     assert client.get("/v1/models", headers=headers).status_code == 403
