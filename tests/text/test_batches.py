@@ -74,9 +74,8 @@ def test_batches_are_not_sorted_by_length():
 
 
 def test_texts_of_similar_length_share_a_batch():
-    sizes = np.arange(
-        BATCHES_PER_POOL * 10
-    )  # one pool, so each batch has ten neighbors
+    # One pool, so each batch has ten neighbors.
+    sizes = np.arange(BATCHES_PER_POOL * 10)
     for batch in epoch_batches(sizes, 10, 0, 0):
         assert np.ptp(sizes[batch]) == 9
 

@@ -77,7 +77,7 @@ def test_trees_and_lines_have_the_same_labels(kind, binary, real_data):
         assert labels[0] == labels[1]
 
 
-def test_number_of_phrases_in_real_trees(real_data):
+def test_real_trees_have_the_expected_number_of_phrases(real_data):
     dev = TREES["dev"]
     settings = DataSettings(format="sst", phrases=True, train=dev, dev=dev)
     splits = load_data(settings, real_data)

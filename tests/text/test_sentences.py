@@ -115,7 +115,7 @@ def test_splitting_a_long_run_does_not_change_the_sentences(text, run):
     assert sentences(text.format(run)) == expected
 
 
-def test_a_missing_spacy_is_an_error_that_names_the_extra(monkeypatch):
+def test_the_error_for_a_missing_spacy_names_the_extra(monkeypatch):
     _sentencizer.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(SettingsError, match=r"spacy.*perron\[documents\]"):

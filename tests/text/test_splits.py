@@ -12,7 +12,7 @@ from perron.text.settings import DataSettings
 FRACTIONS = (0.8, 0.1, 0.1)
 
 
-def test_a_stratified_split_of_twenty_rows():
+def test_the_first_rows_of_each_class_become_test_and_dev():
     labels = np.array([0, 1] * 10)
     train, dev, test = stratified_split(labels, range(20), FRACTIONS)
     assert (list(test), list(dev)) == ([0, 1], [2, 3])

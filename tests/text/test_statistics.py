@@ -6,7 +6,7 @@ from perron.text.datasets import Statistics, load_data, statistics
 from perron.text.settings import DataSettings
 
 
-def test_statistics_of_a_small_dataset(write, tmp_path):
+def test_statistics_are_correct_for_a_small_dataset(write, tmp_path):
     write("train", "bad A film.\ngood The film, it's fine\n\ngood a film\n")
     write("dev", "bad a\ngood b\n")
     data = DataSettings(format="lines", train="train", dev="dev", skip_invalid=True)

@@ -38,14 +38,14 @@ def test_ids_do_not_include_special_tokens_by_default(tokenizer):
     assert tokenizer.encode(["", "  "]) == [[], []]
 
 
-def test_special_tokens_of_the_model(tokenizer):
+def test_special_tokens_are_detected(tokenizer):
     assert tokenizer.special_tokens == ((2,), (3,))
     plain = tiny_tokenizer()
     plain.post_processor = None
     assert SubwordTokenizer(plain).special_tokens == ((), ())
 
 
-def test_tokens_have_spans_and_continue_words(tokenizer):
+def test_tokens_have_spans_and_belong_to_words(tokenizer):
     text = "the unbelievable film, lovely"
     tokens = tokenizer.tokenize(text)
     assert [token.id for token in tokens] == tokenizer.encode([text])[0]

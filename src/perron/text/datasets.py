@@ -49,7 +49,7 @@ class SourceRows(NamedTuple):
 
 
 def source_files(settings: DataSettings, root: Path | None = None) -> list[Path]:
-    """Return the data files, none for the Hub; raise a DataError if one is missing."""
+    """Return the paths of the data files; raise a DataError if one is missing."""
     names = (settings.train, settings.dev, settings.test)
     present = [name for name in names if name is not None]
     return get_format(settings.format).files(present, root)
@@ -131,7 +131,7 @@ def find_labels(settings: DataSettings, train: SourceRows) -> tuple[str, ...]:
 def with_label_ids(
     source: SourceRows, labels: Sequence[str], skip_invalid: bool
 ) -> SourceRows:
-    """Replace each label by its index in ``labels``; the texts stay on disk.
+    """Replace each label with its index in ``labels``; the texts stay on disk.
 
     Raises:
         DataError: A label is unknown (unless ``skip_invalid``), or no rows are left.
@@ -158,7 +158,7 @@ def with_label_ids(
 
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)
-DEFAULT_SPLIT_WITH_TEST = (0.9, 0.1, 0.0)  # if there is a test file
+DEFAULT_SPLIT_WITH_TEST = (0.9, 0.1, 0.0)  # for data with a test file
 PARTS = ("train", "dev", "test")
 TEXT_ONLY = Columns(text="text", pair=None, label=None)
 
@@ -194,7 +194,7 @@ def load_data(settings: DataSettings, root: Path | None = None) -> Splits:
 
     Args:
         settings: Data settings.
-        root: Folder of relative paths. Defaults to the folder in PERRON_DATA, then the
+        root: Folder for relative paths. Defaults to the folder in PERRON_DATA, then the
             current folder.
     """
     source = read_source(settings, settings.train, root, training=True)
@@ -232,7 +232,7 @@ def load_split(
         name: Path of a file; for the Hub, name of a split; for packaged data, one of
             train, dev and test.
         labels: Names of the classes, in the model's order.
-        root: Folder of relative paths, see `load_data`.
+        root: Folder for relative paths, see `load_data`.
     """
     source = _read_labeled(settings, name, labels, root)
     format = get_format(settings.format)
@@ -275,10 +275,10 @@ def read_texts(
     )
     if chosen.location == "file":
         file = chosen.open(file)
-    return _report_unstorable(chosen.read_texts(file), file)
+    return _storable_rows(chosen.read_texts(file), file)
 
 
-def _report_unstorable(rows: Iterator[Row], file: DataFile) -> Iterator[Row]:
+def _storable_rows(rows: Iterator[Row], file: DataFile) -> Iterator[Row]:
     for row in rows:
         if problem := text_problem(row):
             file.report(row.line, problem)
@@ -362,8 +362,8 @@ def statistics(splits: Splits, settings: DataSettings, case: Case) -> Statistics
 
     Args:
         splits: Data, see `load_data`.
-        settings: Settings that the data were loaded with.
-        case: Whether words are lowercased before they are counted.
+        settings: Settings used to load the data.
+        case: Whether to lowercase words before counting.
     """
     parts: dict[str, Dataset | None] = {
         "train": splits.train,

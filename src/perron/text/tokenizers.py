@@ -133,7 +133,7 @@ class WordTokenizer(TextTokenizer):
 
         Args:
             words: Vocabulary in the order of the ids. The first word must be `UNKNOWN`.
-            case: Whether texts are lowercased.
+            case: Whether to lowercase texts.
         """
         if not words or words[0] != UNKNOWN:
             first = repr(words[0]) if words else "no words"

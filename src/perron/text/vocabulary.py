@@ -43,7 +43,7 @@ def count_words(
 
     Args:
         batches: Batches of texts. Must be iterable twice.
-        case: Whether texts are lowercased.
+        case: Whether to lowercase the texts.
         pretokenized: Whether words are already separated by whitespace.
     """
     tokenizer = _tokenizer(case, pretokenized)
@@ -60,7 +60,7 @@ def count_words(
 def count_dataset_words(
     dataset: Dataset, case: Case, settings: DataSettings
 ) -> dict[str, int]:
-    """Count the words of a dataset, in both texts of a pair; cached on disk."""
+    """Count the words of a dataset, including second texts; cached on disk."""
     names = [name for name in ("text", "pair") if name in dataset.column_names]
     texts = _TextBatches(dataset, names, settings.sentence_separator)
     key_values = {

@@ -24,7 +24,7 @@ def test_words_are_looked_up_as_written_then_in_lowercase():
     assert wanted_words(words) == {"THE", "the", "Film", "film", "FILM", "none"}
 
 
-def test_coverage_of_a_small_vocabulary():
+def test_coverage_counts_types_and_tokens():
     result = coverage(SMALL, {"the": 6, "The": 2, "actor": 1, "Film": 1})
     assert result == Coverage(types=4, types_found=3, tokens=10, tokens_found=9)
     assert str(result) == "3 of 4 words (75.0 %), 90.0 % of their occurrences"
@@ -42,9 +42,8 @@ def test_vectors_of_sources_are_concatenated():
     assert found.tolist() == [False, True, True]
     np.testing.assert_array_equal(matrix[1, :3], SMALL.matrix[0])
     np.testing.assert_array_equal(matrix[1:, 3:], other.matrix[[1, 0]])
-    assert (
-        np.abs(matrix[2, :3]).max() > 0
-    )  # random: the first source does not have the word
+    # Random, because the first source does not have the word.
+    assert np.abs(matrix[2, :3]).max() > 0
 
 
 def test_random_vectors_depend_on_the_seed():

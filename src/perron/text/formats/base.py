@@ -174,8 +174,8 @@ class DataFile:
         self.invalid_rows.report(self.path or self.name, line, problem)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the number and text of each line; report lines that are not valid."""
-        with self.decoded() as lines:
+        """Yield the number and text of each line; report undecodable lines."""
+        with self.open_text() as lines:
             for line in lines:
                 if lines.problem is None:
                     yield lines.count, line
@@ -183,7 +183,7 @@ class DataFile:
                     self.report(lines.count, lines.problem)
 
     @contextmanager
-    def decoded(self) -> Iterator[Lines]:
+    def open_text(self) -> Iterator[Lines]:
         """Open the file as text, decompressing ``.gz`` files."""
         assert self.path is not None
         opener: Any = gzip.open if self.path.suffix == ".gz" else open

@@ -30,7 +30,7 @@ class InvalidRowError(ValueError):
 
 
 class Columns(NamedTuple):
-    """Names of the columns to read; None if there is no such column."""
+    """Names of the columns to read. An optional column can be None."""
 
     text: str = "text"
     pair: str | None = None

@@ -51,7 +51,7 @@ class TsvFormat(Format):
 def _rows(
     file: DataFile, split: Callable[[Iterable[str]], Iterator[list[str]]]
 ) -> Iterator[Row]:
-    with file.decoded() as lines:
+    with file.open_text() as lines:
         checked_lines = _CheckedLines(lines)
         reader = split(checked_lines)
         header: list[str] | None = None

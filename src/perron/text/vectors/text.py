@@ -13,7 +13,7 @@ from perron.text.vectors.table import VectorCollector
 
 Array = NDArray[Any]
 
-# Values of `find_word_ends` for lines without a simple end of the word.
+# Special results of `find_word_ends`.
 AMBIGUOUS = -1
 EMPTY_LINE = -2
 
