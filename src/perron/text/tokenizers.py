@@ -239,9 +239,10 @@ class SpecialTokens(NamedTuple):
 class SubwordTokenizer(TextTokenizer):
     """Tokenizer of a pretrained model, which also tracks which subwords form a word.
 
-    By default the ids do not include special tokens, which the encoder adds. Words of
-    pretokenized text are never merged, and Penn Treebank escapes such as ``-LRB-`` are
-    replaced by the characters they stand for, because pretraining did not see them.
+    By default the ids do not include special tokens, which the encoder adds.
+    Pretokenized text is split into words at whitespace only, and Penn Treebank escapes
+    such as ``-LRB-`` are replaced by the characters they stand for, because the model
+    did not see them in pretraining.
 
     Attributes:
         kept_special_tokens: Special tokens that are included in the ids of each text.

@@ -79,7 +79,7 @@ class Columns(NamedTuple):
         for name in self.names:
             if name not in record:
                 listed = ", ".join(record) or "none"
-                raise InvalidRowError(f"no field {name!r}, got: {listed}")
+                raise InvalidRowError(f"no field {name!r}; available fields: {listed}")
         return Row(
             number,
             _text(record[self.text], self.text),
@@ -96,7 +96,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def _label(value: Any, name: str) -> str | None:
-    """Return the class name. Integers may be floats, as in columns with gaps."""
+    """Return the class name. Accepts 1.0 for 1, as in integer columns with gaps."""
     if value is None:
         return None
     if isinstance(value, str):
