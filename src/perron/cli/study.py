@@ -27,16 +27,18 @@ DEFAULT_AGGREGATORS = "centrality,self-attention,max,mean"
 
 
 def study(
-    name: Annotated[
+    file: Annotated[
         str,
         typer.Argument(
-            help="Path of the study's TOML file, such as "
-            "papers/gong2019/studies/sst2.toml."
+            help="TOML file of the study, such as papers/gong2019/studies/sst2.toml."
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the runs. Defaults to runs/studies/NAME."),
+        typer.Option(
+            help="Folder of the runs. Defaults to runs/studies/NAME, where NAME is the "
+            "name of the file without its extension."
+        ),
     ] = None,
     seeds: options.Seeds = None,
     workers: options.Workers = 1,
@@ -61,8 +63,8 @@ def study(
     from perron.experiments import read_study, run_study
 
     overrides = [*vector_overrides(vectors), *(set_ or ())]
-    loaded = read_study(name, overrides, seeds)
-    folder = out or Path("runs") / "studies" / Path(name).stem
+    loaded = read_study(file, overrides, seeds)
+    folder = out or Path("runs") / "studies" / Path(file).stem
     if workers > 1:
         run_workers(workers)
     records = run_study(

@@ -158,8 +158,10 @@ def build_classifier(
     sizes = text.max_words, text.max_sentences
     if isinstance(settings.encoder, HuggingFaceSettings):
         tokenizer, config, source = _read_pretrained(settings.encoder, text.max_words)
-        vocab_size, width = source.vectors.shape
-        model = _new_model(settings, labels, sizes, seed, vocab_size, width, config)
+        vocab_size, embedding_dim = source.vectors.shape
+        model = _new_model(
+            settings, labels, sizes, seed, vocab_size, embedding_dim, config
+        )
         encoder: Any = model.encoder
         model.embedding.set_vectors(source.vectors)
         encoder.load_pretrained(source.model, config.before, config.after)
@@ -183,14 +185,16 @@ def _new_model(
     sizes: tuple[int, int],
     seed: int,
     vocab_size: int,
-    width: int | None,
+    embedding_dim: int | None,
     pretrained: PretrainedEncoderConfig | None = None,
 ) -> Classifier:
-    """Build a model with random weights; ``width`` is the size of its word vectors."""
+    """Build a model with random weights."""
+    if embedding_dim is not None:
+        settings = with_embedding_dim(settings, embedding_dim)
     torch.manual_seed(seed)
     return build_model(
         ModelConfig(
-            settings=settings if width is None else with_embedding_dim(settings, width),
+            settings=settings,
             vocab_size=vocab_size,
             labels=tuple(labels),
             max_words=sizes[0],
@@ -244,9 +248,9 @@ def _read_pretrained(
     return tokenizer, config, source
 
 
-def with_embedding_dim(settings: ModelSettings, width: int) -> ModelSettings:
-    """Return the settings of a model with another width of its word vectors."""
-    embedding = settings.embedding.model_copy(update={"embedding_dim": width})
+def with_embedding_dim(settings: ModelSettings, embedding_dim: int) -> ModelSettings:
+    """Return the model settings with another embedding dimension."""
+    embedding = settings.embedding.model_copy(update={"embedding_dim": embedding_dim})
     return settings.model_copy(update={"embedding": embedding})
 
 
@@ -267,7 +271,7 @@ def load_run_examples(
     Args:
         pipeline: Model.
         folder: Folder of the model.
-        part: train, dev or test.
+        part: Part of the data: train, dev or test.
         root: Folder of the datasets.
     """
     if part not in PARTS:

@@ -26,7 +26,7 @@ from perron.training.metrics import METRICS
 
 SETTINGS = "settings.toml"  # in the folder of a run
 
-Positive = Annotated[float, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
 
 
 class TrainingSettings(Settings):
@@ -36,16 +36,16 @@ class TrainingSettings(Settings):
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
-    learning_rate: Positive = 3e-4
+    learning_rate: PositiveFloat = 3e-4
     # For embedding and encoder; pretrained ones need a smaller rate. Defaults to
     # learning_rate.
-    encoder_learning_rate: Positive | None = None
+    encoder_learning_rate: PositiveFloat | None = None
     # Staircase decay: the factor is applied every learning_rate_decay_steps steps.
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
     learning_rate_decay_steps: PositiveInt = 500
     min_learning_rate: Annotated[float, Field(ge=0)] = 1e-5
     weight_decay: Annotated[float, Field(ge=0)] = 1e-6  # except embeddings and biases
-    max_grad_norm: Positive = 5.0
+    max_grad_norm: PositiveFloat = 5.0
     batch_size: PositiveInt = 128
     # The batch size is halved after each epoch without improvement, down to this.
     min_batch_size: PositiveInt = 16
@@ -83,7 +83,7 @@ class Recipe(Settings):
     vectors: tuple[str, ...] = ()  # sources of word vectors to concatenate
     # Standard deviation to scale each source to. The vectors of some packages are
     # several times as large as others and would dominate.
-    vector_std: Positive | None = None
+    vector_std: PositiveFloat | None = None
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
 

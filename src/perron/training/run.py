@@ -270,8 +270,8 @@ def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
                 "another folder with --out."
             )
         if recipe.infers_embedding_dim:  # from word vectors that are not read yet
-            width = read_settings(folder).model.embedding.embedding_dim
-            model = with_embedding_dim(recipe.model, width)
+            embedding_dim = read_settings(folder).model.embedding.embedding_dim
+            model = with_embedding_dim(recipe.model, embedding_dim)
             recipe = recipe.model_copy(update={"model": model})
         _check_settings(recipe, folder)
     make_folder(folder)

@@ -25,7 +25,7 @@ from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, component_options
 from perron.text.encoding import TextProcessor, TextSettings
 from perron.text.sampling import Examples
-from perron.training.recipe import Positive, TrainingSettings
+from perron.training.recipe import PositiveFloat, TrainingSettings
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -170,7 +170,7 @@ class Parameters(Settings):
     min_count: PositiveInt
     max_vocabulary: PositiveInt | None
     max_words: PositiveInt
-    learning_rate: Positive
+    learning_rate: PositiveFloat
     alpha: Annotated[float, Field(ge=0)]
     batch_size: PositiveInt
     max_iter: PositiveInt
