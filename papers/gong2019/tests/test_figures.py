@@ -87,7 +87,7 @@ def test_the_figure_has_a_node_for_each_word(artifact):
 
 def test_node_areas_and_arrow_widths_are_proportional_to_the_shares(small_workspace):
     words = explain(small_workspace, "figure1").words[0]
-    edges = figures.strongest_flows(figures.flows(words), 1.0)
+    edges = figures.strongest_flows(figures.flow_matrix(words), 1.0)
     figure = figures.draw_graphs([words], [edges], ["sentence"], "title")
     (axes,) = figure.axes
     areas = axes.collections[0].get_sizes()
