@@ -192,7 +192,7 @@ def test_models_are_side_by_side_or_stacked_in_narrow_windows(show, scheme):
     ]
     tab = show([row], color_scheme=scheme, viewport={"width": 1400, "height": 800})
     cards = tab.locator(".card")
-    tops = [cards.nth(place).bounding_box()["y"] for place in range(3)]
+    tops = [card.bounding_box()["y"] for card in cards.all()]
     assert len(set(tops)) == 1
     notes = tab.locator(".no-graph").all_text_contents()
     assert [re.search("[a-z-]+ pooling", note).group() for note in notes] == [
@@ -201,7 +201,7 @@ def test_models_are_side_by_side_or_stacked_in_narrow_windows(show, scheme):
     ]
     assert accessibility_problems(tab) == []
     tab.set_viewport_size({"width": 360, "height": 700})
-    tops = [cards.nth(place).bounding_box()["y"] for place in range(3)]
+    tops = [card.bounding_box()["y"] for card in cards.all()]
     assert sorted(set(tops)) == tops
     assert tab.evaluate("document.documentElement.scrollWidth") == 360
     assert accessibility_problems(tab) == []

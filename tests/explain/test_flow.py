@@ -33,11 +33,11 @@ def test_flows_between_two_words():
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(0, 99))
 def test_rows_and_columns_sum_to_the_weights(count, heads, seed):
-    made = graph(["w"] * count, heads, seed=seed)
+    words = graph(["w"] * count, heads, seed=seed)
     for head in (None, *range(heads)):
-        matrix = flow_matrix(made, head)
-        np.testing.assert_allclose(matrix.sum(0), node_weights(made, head), rtol=1e-9)
-        np.testing.assert_allclose(matrix.sum(1), node_weights(made, head), rtol=1e-9)
+        matrix = flow_matrix(words, head)
+        np.testing.assert_allclose(matrix.sum(0), node_weights(words, head), rtol=1e-9)
+        np.testing.assert_allclose(matrix.sum(1), node_weights(words, head), rtol=1e-9)
 
 
 @settings(deadline=None)
@@ -74,14 +74,14 @@ def test_a_missing_head_is_an_error(head):
 
 
 def test_a_graph_with_fewer_heads_uses_their_mean():
-    made = document(heads=1)
-    two = graph(made.sentences.nodes, heads=2, seed=9)
-    assert node_weights(made.words[0], 1) == made.words[0].weights
+    record = document(heads=1)
+    two = graph(record.sentences.nodes, heads=2, seed=9)
+    assert node_weights(record.words[0], 1) == record.words[0].weights
     assert node_weights(two, 1) == two.heads[1].weights != two.weights
     assert node_weights(two, 2) == two.weights
     np.testing.assert_array_equal(flow_matrix(two, 2), flow_matrix(two))
     np.testing.assert_array_equal(
-        flow_matrix(made.words[0], 1), flow_matrix(made.words[0])
+        flow_matrix(record.words[0], 1), flow_matrix(record.words[0])
     )
 
 

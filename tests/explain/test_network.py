@@ -18,9 +18,9 @@ def part(network, prefix):
 
 
 @pytest.mark.parametrize("head", [0, 1])
-@pytest.mark.parametrize("made", [text, pair, document])
-def test_weights_are_the_stationary_distribution_of_a_random_walk(made, head):
-    network = to_networkx(made(heads=2), head)
+@pytest.mark.parametrize("make_record", [text, pair, document])
+def test_weights_are_the_stationary_distribution_of_a_random_walk(make_record, head):
+    network = to_networkx(make_record(heads=2), head)
     prefixes = {node.split(".")[0][:1] for node in network}
     for prefix in prefixes:
         graph = part(network, prefix)

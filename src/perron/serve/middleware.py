@@ -88,7 +88,7 @@ class ErrorMiddleware:
                 internal_error = ApiError(
                     500,
                     "internal_error",
-                    "Internal server error. The server log has the location.",
+                    "Internal server error. See the server log.",
                 )
                 await internal_error.response()(scope, receive, send)
 
@@ -170,8 +170,23 @@ def _single_header(scope: Scope, name: bytes) -> bytes:
     return values[0] if len(values) == 1 else b""
 
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_SECOND_BUCKETS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+)
+_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
@@ -189,13 +204,13 @@ class Metrics:
             "perron_request_seconds",
             "Time from the headers of the request to the end of the response.",
             ["path"],
-            buckets=_SECONDS,
+            buckets=_SECOND_BUCKETS,
             registry=self.registry,
         )
         self.batches = Histogram(
             "perron_batch_texts",
             "Texts per batch.",
-            buckets=_SIZES,
+            buckets=_SIZE_BUCKETS,
             registry=self.registry,
         )
         self.texts = Counter(

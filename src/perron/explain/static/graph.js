@@ -136,7 +136,7 @@ function headSelect(graph, selected, onChange) {
       class: "heads",
       onchange: () => onChange(select.value === "" ? null : Number(select.value)),
     },
-    option("", `mean of all ${graph.heads.length}`),
+    option("", `all ${graph.heads.length} (mean)`),
     ...graph.heads.map((_, head) => option(String(head), head)),
   );
   const label = element("span", { text: "Head" });
