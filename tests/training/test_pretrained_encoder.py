@@ -215,7 +215,7 @@ class TestModelInPackage:
         for name in ("", "../elsewhere", "os/path"):
             package_table["model"]["encoder"] = f"hf:package:{name}"
             self.check_error(
-                package_table, "model.encoder", f"hf:package:{name}", "no package"
+                package_table, "model.encoder", f"hf:package:{name}", "not installed"
             )
 
     def test_a_package_without_a_model_is_an_error(self, package_table, package):
@@ -224,7 +224,7 @@ class TestModelInPackage:
         (package / "config.json").write_text("{")
         self.check_error(package_table, "hf:package:tiny-bert-package", "no model")
         package_table["model"]["encoder"] = "hf:package:this"  # one file, and it prints
-        self.check_error(package_table, "hf:package:this", "no package")
+        self.check_error(package_table, "hf:package:this", "not installed")
 
     def test_a_package_with_several_models_is_an_error(self, package_table, package):
         for name in ("large", "small"):

