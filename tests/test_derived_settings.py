@@ -85,7 +85,7 @@ class TestSettingsFrom:
             with pytest.raises(ValidationError, match=message):
                 settings(**invalid)
 
-    def test_a_constructor_that_uses_values_is_not_called_for_validation(self):
+    def test_a_constructor_that_reads_tensor_values_is_not_validated(self):
         assert settings_from(Options)(count=-1).count == -1
 
     def test_the_class_is_cached_and_the_random_state_is_not_changed(self):
