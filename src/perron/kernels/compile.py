@@ -65,7 +65,7 @@ def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
 
 @jit
 def valid_positions(mask: Array, text: int, positions: Array) -> int:
-    """Write the positions of a text's valid words; return their number.
+    """Write the positions of a text's valid tokens; return their number.
 
     A mask with no rows is True everywhere.
     """

@@ -29,11 +29,11 @@ def two_sum_error(large: float, small: float) -> float:
 def write_edge_grads(
     solution: Array, positions: Array, shift: float, limit: float, G: Array
 ) -> None:
-    """Compute G_ij = (u_i - u_j) α_j for valid words, clamped to ±limit.
+    """Compute G_ij = (u_i - u_j) α_j for valid tokens, clamped to ±limit.
 
     Args:
         solution: Rows u, low-order part of u, and α.
-        positions: Positions of the valid words in G.
+        positions: Positions of the valid tokens in G.
         shift: Exponent of the scale 2**shift of the rates. NaN if they were invalid.
         limit: Largest finite number of the dtype of G.
         G: (N, N) output.

@@ -1,10 +1,9 @@
 """Grassmann-Taksar-Heyman (GTH) elimination on the CPU: planning and kernel calls.
 
 The notation is that of `docs/mathematics.md`. Both kernels first pack the n valid
-words, so padding and holes in the mask cost nothing. They scale the rates by a power of
-two, which keeps products of small rates out of the slow and inexact subnormal range.
-Both store the same factors of K = diag(1ᵀA) - A for the backward pass, each in its own
-layout:
+tokens, so padding costs nothing. They scale the rates by a power of two, which keeps
+products of small rates out of the slow and inexact subnormal range. Both store the same
+factors of K = diag(1ᵀA) - A for the backward pass, each in its own layout:
 
     W[i, k], i < k    P_ik, the probability that a jump from k to {0..k-1} goes to i
     W[k, j], j < k    rate j -> k of the chain censored to {0..k}
@@ -28,7 +27,7 @@ from perron.kernels.gth_short import adjoint_short, solve_short
 from perron.kernels.gth_torch import MAX_LEVEL, MIN_RATE, SCALE_EXPONENT
 from perron.kernels.simd import LANES
 
-SHORT_LIMIT = 64  # longest text, in words, that is solved in a group of eight
+SHORT_LIMIT = 64  # longest text, in tokens, that is solved in a group of eight
 
 _NO_MASK = np.empty((0, 0), np.bool_)
 
@@ -52,15 +51,15 @@ def forward(
 
     Args:
         edges: (B, N, N) rates.
-        mask: (B, N), True on valid words. Defaults to all words.
+        mask: (B, N), True on valid tokens. Defaults to all tokens.
         keep_factors: Whether to return the factors that `backward` needs.
-        short_limit: Longest text, in words, that is solved in a group of eight.
+        short_limit: Longest text, in tokens, that is solved in a group of eight.
     """
-    texts, words, _ = edges.shape
-    weights = edges.new_empty(texts, words)
-    factors = edges.new_empty(texts if keep_factors else 0, words, words)
+    texts, tokens, _ = edges.shape
+    weights = edges.new_empty(texts, tokens)
+    factors = edges.new_empty(texts if keep_factors else 0, tokens, tokens)
     mask_array = _array(mask)
-    plan = _plan(texts, words, mask_array, short_limit)
+    plan = _plan(texts, tokens, mask_array, short_limit)
     arguments: list[Any] = [_array(edges), mask_array]
     arguments += [weights.numpy(), factors.numpy(), *_scale_limits(edges.dtype)]
     if len(plan.group_work):
@@ -83,10 +82,10 @@ def backward(
 
     Without a plan, ``short_limit`` must be the one used in the forward pass.
     """
-    texts, words = grad.shape
-    grad_edges = factors.new_empty(texts, words, words)
+    texts, tokens = grad.shape
+    grad_edges = factors.new_empty(texts, tokens, tokens)
     mask_array = _array(mask)
-    plan = plan or _plan(texts, words, mask_array, short_limit)
+    plan = plan or _plan(texts, tokens, mask_array, short_limit)
     arguments: list[Any] = [_array(grad), _array(factors), mask_array]
     arguments += [grad_edges.numpy(), *_grad_limits(factors.dtype)]
     if len(plan.group_work):
@@ -103,16 +102,16 @@ def _array(tensor: Tensor | None) -> Array:
     return _NO_MASK if tensor is None else tensor.contiguous().numpy()
 
 
-def _plan(texts: int, words: int, mask: Array, short_limit: int) -> Plan:
+def _plan(texts: int, tokens: int, mask: Array, short_limit: int) -> Plan:
     if len(mask) == 0:
-        return _full_plan(texts, words, short_limit)
+        return _full_plan(texts, tokens, short_limit)
     return Plan(*_sort(mask, short_limit))
 
 
 @lru_cache(maxsize=64)
-def _full_plan(texts: int, words: int, short_limit: int) -> Plan:
+def _full_plan(texts: int, tokens: int, short_limit: int) -> Plan:
     """Return the plan for a batch without padding."""
-    return Plan(*_sort(np.ones((texts, words), np.bool_), short_limit))
+    return Plan(*_sort(np.ones((texts, tokens), np.bool_), short_limit))
 
 
 @cache
@@ -135,12 +134,12 @@ def _sort(mask: Array, short_limit: int) -> tuple[Array, Array, Array]:
 
     Returns the order, the work per group, and the work per remaining text.
     """
-    texts, words = mask.shape
+    texts, tokens = mask.shape
     counts = np.zeros(texts, np.int64)
     for text in range(texts):
-        for word in range(words):
-            counts[text] += mask[text, word]
-    starts = np.zeros(words + 2, np.int64)
+        for token in range(tokens):
+            counts[text] += mask[text, token]
+    starts = np.zeros(tokens + 2, np.int64)
     for text in range(texts):
         starts[counts[text] + 1] += 1
     starts = np.cumsum(starts)

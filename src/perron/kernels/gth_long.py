@@ -1,7 +1,7 @@
 """Compiled Grassmann-Taksar-Heyman elimination for long texts, one at a time.
 
 The elimination is blocked: a block of rows is eliminated, then the remaining matrix is
-updated with the entire block. A large graph is read once per block, not once per word.
+updated with the entire block. A large graph is read once per block, not once per token.
 Notation and factors are those of `gth_cpu`.
 
 The backward pass takes two triangular sweeps with the same factors.
@@ -25,8 +25,8 @@ from perron.kernels.simd import (
     widen,
 )
 
-# Rows per block. 8 rows of 400 words stay in the L1 cache. Block sizes of 4 and 16 were
-# within 10% of it from N = 50 to N = 400.
+# Rows per block. 8 rows of 400 tokens stay in the L1 cache. Times with 4 and 16 rows
+# were within 10% from N = 50 to N = 400.
 _BLOCK = 8
 
 
@@ -44,13 +44,13 @@ def solve_long(
     min_rate: Any,
 ) -> None:
     """Compute weights and factors of a range of the texts outside the groups."""
-    words = weights.shape[1]
+    tokens = weights.shape[1]
     keep = factors.shape[0] > 0
-    A = np.empty((words, words), edges.dtype)
-    scratch = np.empty((0 if keep else words, words), edges.dtype)
-    positions = np.empty(words, np.int64)
-    x = np.empty(words)
-    buffers = np.empty((2, words))
+    A = np.empty((tokens, tokens), edges.dtype)
+    scratch = np.empty((0 if keep else tokens, tokens), edges.dtype)
+    positions = np.empty(tokens, np.int64)
+    x = np.empty(tokens)
+    buffers = np.empty((2, tokens))
     for index in range(grouped + first, grouped + last):
         text = order[index]
         n = valid_positions(mask, text, positions)
@@ -76,7 +76,7 @@ def solve_long(
 
 @jit
 def _pack(edges: Array, positions: Array, A: Array) -> float:
-    """Copy the rates between valid words to A; return their sum.
+    """Copy the rates between valid tokens to A; return their sum.
 
     If a rate is negative or NaN, the sum is infinite.
     """
@@ -261,15 +261,15 @@ def adjoint_long(
     limit: float,
 ) -> None:
     """Compute ∂ℓ/∂A of a range of the texts outside the groups."""
-    words = grad.shape[1]
-    positions = np.empty(words, np.int64)
-    gamma = np.empty(words)
-    solution = np.empty((3, words))
-    P = np.empty((words, words), factors.dtype)
+    tokens = grad.shape[1]
+    positions = np.empty(tokens, np.int64)
+    gamma = np.empty(tokens)
+    solution = np.empty((3, tokens))
+    P = np.empty((tokens, tokens), factors.dtype)
     for index in range(grouped + first, grouped + last):
         text = order[index]
         n = valid_positions(mask, text, positions)
-        if n < words:
+        if n < tokens:
             grad_edges[text] = 0
         if n == 0:
             continue
@@ -318,8 +318,8 @@ def _adjoint(
     and the differences that make up the gradient would be lost to rounding. Therefore
     the forward sweep first computes the level, then the deviation from it, and returns
     u as an unevaluated sum of two doubles, u + low. γ is taken relative to the γ of the
-    word with the largest weight; otherwise the difference between that γ and the mean
-    would be lost if this word has nearly all the weight. Levels are clamped to
+    token with the largest weight; otherwise the difference between that γ and the mean
+    would be lost if this token has nearly all the weight. Levels are clamped to
     ``max_level`` times γ, because two doubles hold only 32 digits.
     """
     mean = 0.0

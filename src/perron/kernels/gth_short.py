@@ -2,12 +2,12 @@
 
 The loops over a single short text are too short to benefit from SIMD instructions.
 Instead, eight texts of similar length are interleaved, one per SIMD lane. Texts shorter
-than the longest of their group are padded with words whose rates are all zero. With at
-most 64 words, the rounding errors of the elimination are so small that the Jacobi
+than the longest of their group are padded with tokens whose rates are all zero. With at
+most 64 tokens, the rounding errors of the elimination are so small that the Jacobi
 refinement of `gth_long` would not be worth its cost.
 
-Notation and factors are those of `gth_cpu`. All arrays are flat: word k of text t is at
-``x[8 k + t]``, and the factor W_ik of n words at ``W[8 (n i + k) + t]``.
+Notation and factors are those of `gth_cpu`. All arrays are flat. Token k of text t is
+at ``x[8 k + t]``, and the factor W_ik of n tokens at ``W[8 (n i + k) + t]``.
 """
 
 import math
@@ -42,13 +42,13 @@ def solve_short(
     min_rate: Any,
 ) -> None:
     """Compute weights and factors of the groups ``first`` to ``last - 1``."""
-    words = weights.shape[1]
+    tokens = weights.shape[1]
     keep = factors.shape[0] > 0
-    scratch = np.empty(0 if keep else LANES * words * words, edges.dtype)
-    positions = np.empty((LANES, words), np.int64)
+    scratch = np.empty(0 if keep else LANES * tokens * tokens, edges.dtype)
+    positions = np.empty((LANES, tokens), np.int64)
     counts = np.empty(LANES, np.int64)
     exponents = np.empty(LANES, edges.dtype)
-    x = np.empty(LANES * words)
+    x = np.empty(LANES * tokens)
     for group in range(first, last):
         texts = order[LANES * group : LANES * (group + 1)]
         for t in range(LANES):
@@ -82,8 +82,8 @@ def _factor_block(factors: Array, group: int, n: int) -> Array:
 def _pack(
     edges: Array, texts: Array, positions: Array, counts: Array, W: Array
 ) -> None:
-    """Copy the rates between valid words to W, with zeros on the diagonal."""
-    n, words = counts[LANES - 1], edges.shape[1]
+    """Copy the rates between valid tokens to W, with zeros on the diagonal."""
+    n, tokens = counts[LANES - 1], edges.shape[1]
     if counts[0] < n:
         W[: LANES * n * n] = 0
     contiguous = True
@@ -91,13 +91,13 @@ def _pack(
     for t in range(LANES):
         m = counts[t]
         contiguous &= m > 0 and positions[t, m - 1] - positions[t, 0] == m - 1
-        starts[t] = (texts[t] * words + positions[t, 0]) * words + positions[t, 0]
+        starts[t] = (texts[t] * tokens + positions[t, 0]) * tokens + positions[t, 0]
     rates = edges.reshape(-1)
     transposed = counts[0] if contiguous and counts[0] >= LANES else 0
     for a in range(transposed):
         for b in range(0, transposed, LANES):
             b = min(b, transposed - LANES)  # the last tile may overlap the previous one
-            transpose(W, LANES * (n * a + b), rates, starts, a * words + b)
+            transpose(W, LANES * (n * a + b), rates, starts, a * tokens + b)
     for t in range(LANES):
         graph = edges[texts[t]]
         for a in range(counts[t]):
@@ -153,7 +153,7 @@ def _scale(
 
 @jit
 def _eliminate(W: Array, n: int) -> None:
-    """Censor the chain to {0..k-1} for k = n-1 .. 1, in blocks of four words.
+    """Censor the chain to {0..k-1} for k = n-1 .. 1, in blocks of four tokens.
 
     s_k = Σ_{i<k} W_ik;  P_ik = W_ik / s_k;  W_ij += P_ik W_kj.  No subtractions.
     """
@@ -261,17 +261,17 @@ def adjoint_short(
     limit: float,
 ) -> None:
     """Compute ∂ℓ/∂A of the groups ``first`` to ``last - 1``."""
-    words = grad.shape[1]
-    positions = np.empty((LANES, words), np.int64)
+    tokens = grad.shape[1]
+    positions = np.empty((LANES, tokens), np.int64)
     counts = np.empty(LANES, np.int64)
-    gamma, alpha = np.empty(LANES * words), np.empty(LANES * words)
-    u, low = np.empty(LANES * words), np.empty(LANES * words)
-    solution = np.empty((3, words))
+    gamma, alpha = np.empty(LANES * tokens), np.empty(LANES * tokens)
+    u, low = np.empty(LANES * tokens), np.empty(LANES * tokens)
+    solution = np.empty((3, tokens))
     for group in range(first, last):
         texts = order[LANES * group : LANES * (group + 1)]
         for t in range(LANES):
             counts[t] = valid_positions(mask, texts[t], positions[t])
-            if counts[t] < words:
+            if counts[t] < tokens:
                 grad_edges[texts[t]] = 0
         n = counts[LANES - 1]
         if n == 0:
@@ -340,7 +340,7 @@ def _adjoint(
 
 @jit
 def _subtract_reference(alpha: Array, gamma: Array, n: int) -> Any:
-    """Subtract the γ of the word with the largest weight; return the largest |γ|."""
+    """Subtract the γ of the token with the largest weight; return the largest |γ|."""
     max_weight, reference, max_size = load(alpha, 0), load(gamma, 0), splat(0.0)
     for k in range(LANES, LANES * n, LANES):
         weight = load(alpha, k)

@@ -1,8 +1,8 @@
 """Grassmann-Taksar-Heyman elimination in plain torch operations, for any device.
 
-The same computation as in `gth_cpu`, but on all texts at once, one word per step. Valid
-words are sorted to the front. All rates of padding are zero, so the chain never visits
-it.
+This is the computation of `gth_cpu`, but for all texts at once, one token per step.
+Valid tokens are sorted to the front. All rates of padding are zero, so the chain never
+visits it.
 """
 
 import torch
@@ -97,7 +97,7 @@ def backward(
 
 
 def _valid_first(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the permutation that moves valid words first, and the permuted mask."""
+    """Return the permutation that moves valid tokens first, and the permuted mask."""
     order = torch.argsort(~mask, dim=-1, stable=True)
     return order, mask.gather(-1, order)
 

@@ -1,11 +1,11 @@
-"""Compiled scores of all pairs of words, without storing the hidden layers.
+"""Compiled scores of all pairs of tokens, without storing the hidden layers.
 
     s_ij = Σ_k w_k act(a_ik + b_jk)
 
 The inner loop runs over the K hidden units, eight at a time. The backward pass
 recomputes the hidden units. The work is proportional to the number of pairs of valid
-words. It is split into tiles of limited size: a short text, or some of the target words
-of a long one.
+tokens. It is split into tiles of limited size, each of which is a short text or some of
+the target tokens of a long one.
 """
 
 import math
@@ -26,15 +26,15 @@ from perron.kernels.pair_units import (
 )
 from perron.kernels.simd import LANES
 
-# Columns of a tile: its text, the range first .. last - 1 of its target words in this
-# text, the number of words before this text, and the destination of the gradient of the
-# source words. This is 0 for the result itself, and m for buffer m - 1, which is added
-# to the result at the end.
+# Columns of a tile: its text, the range first .. last - 1 of its target tokens in this
+# text, the number of tokens before this text, and the destination of the gradients of
+# the source tokens. The destination is 0 for the result itself, and m for buffer m - 1,
+# which is added to the result at the end.
 _TEXT, _FIRST, _LAST, _OFFSET, _BUFFER = range(5)
 
 _TARGET, _SOURCE = 0, 1  # indices of a and b in x
 
-_BLOCK = 32  # source words that fit in the L1 cache together with their gradients
+_BLOCK = 32  # source tokens that fit in the L1 cache together with their gradients
 
 _TILES_PER_THREAD = 8  # several, for dynamic scheduling
 
@@ -43,11 +43,11 @@ _WORK_PER_UNIT = 10.0  # cost of a hidden unit of a pair, in multiply-adds
 
 def forward(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
     """Return the scores (B, H, N, N); see `pair_scores`."""
-    texts, words = mask.shape
+    texts, tokens = mask.shape
     valid = mask.contiguous().numpy()
     tiles, work, count = make_tiles(valid, max_tile_work(valid, w), w.numel())
-    scores = x.new_empty(texts, len(w), words, words)
-    if count < texts * words:
+    scores = x.new_empty(texts, len(w), tokens, tokens)
+    if count < texts * tokens:
         scores.zero_()
         scores.masked_fill_(~mask[:, None, :, None], torch.finfo(x.dtype).min)
     if count:
@@ -89,22 +89,22 @@ def max_tile_work(mask: Array, w: Tensor) -> float:
 
 @jit
 def make_tiles(mask: Array, max_work: float, units: int) -> tuple[Array, Array, int]:
-    """Return the tiles, the multiply-adds per tile, and the number of valid words.
+    """Return the tiles, the multiply-adds per tile, and the number of valid tokens.
 
     Args:
-        mask: (B, N), True on valid words.
+        mask: (B, N), True on valid tokens.
         max_work: Largest work of a tile, in multiply-adds. A tile has at least one
-            target word.
+            target token.
         units: Number of hidden units per pair, in all heads.
     """
-    texts, words = mask.shape
-    tiles = np.empty((texts * words, 5), np.int64)
-    work = np.empty(texts * words)
+    texts, tokens = mask.shape
+    tiles = np.empty((texts * tokens, 5), np.int64)
+    work = np.empty(texts * tokens)
     size = count = buffer = 0
     for text in range(texts):
         n = 0
-        for word in range(words):
-            n += mask[text, word]
+        for token in range(tokens):
+            n += mask[text, token]
         row = _WORK_PER_UNIT * n * units
         step = max(1, int(min(max_work / row, n))) if n else 1
         for first in range(0, n, step):
@@ -121,7 +121,7 @@ def make_tiles(mask: Array, max_work: float, units: int) -> tuple[Array, Array, 
 def _add_partial_grads(
     tiles: Array, mask: Array, buffers: Array, grad_x: Array
 ) -> None:
-    """Add the buffered gradients of the source words to the result."""
+    """Add the buffered gradients of the source tokens to the result."""
     rows = np.empty(mask.shape[1], np.int64)
     for tile in tiles:
         if tile[_BUFFER]:
@@ -133,7 +133,7 @@ def _add_partial_grads(
 
 @jit
 def _row_indices(mask: Array, num_rows: int, tile: Array, rows: Array) -> int:
-    """Write the rows of x that hold the words of a text; return their number."""
+    """Write the rows of x that hold the tokens of a text; return their number."""
     text = tile[_TEXT]
     n = valid_positions(mask, text, rows)
     if num_rows == mask.shape[0] * mask.shape[1]:  # x has rows for padding too
@@ -152,11 +152,11 @@ def _gather(x: Array, rows: Array, side: int, head: int, out: Array) -> None:
     """
     hidden = x.shape[3]
     for i in range(len(rows)):
-        word, row = out[i, 0], x[rows[i], side, head]
+        token, row = out[i, 0], x[rows[i], side, head]
         for k in range(hidden):
-            word[k] = row[k]
-        for k in range(hidden, len(word)):
-            word[k] = 0
+            token[k] = row[k]
+        for k in range(hidden, len(token)):
+            token[k] = 0
     out[len(rows) : len(rows) + 3] = 0
 
 
@@ -170,7 +170,7 @@ def _prepare(
     targets: Array,
     sources: Array,
 ) -> int:
-    """Gather the words of a tile; return the method of computing their hidden units."""
+    """Gather the tokens of a tile; return the method for their hidden units."""
     m, n = len(target_rows), len(source_rows)
     _gather(x, target_rows, _TARGET, head, targets)
     _gather(x, source_rows, _SOURCE, head, sources)
@@ -197,12 +197,12 @@ def _score_tiles(
     relu: bool,
 ) -> None:
     """Compute the scores of a range of tiles."""
-    words = mask.shape[1]
+    tokens = mask.shape[1]
     heads, hidden = w.shape
     width = (hidden + LANES - 1) // LANES * LANES
-    positions, rows = np.empty(words, np.int64), np.empty(words, np.int64)
-    targets = np.empty((words + 3, 2, width), x.dtype)
-    sources = np.empty((words + 3, 2, width), x.dtype)
+    positions, rows = np.empty(tokens, np.int64), np.empty(tokens, np.int64)
+    targets = np.empty((tokens + 3, 2, width), x.dtype)
+    sources = np.empty((tokens + 3, 2, width), x.dtype)
     weights = np.zeros(width, x.dtype)
     block_scores = np.empty(_BLOCK, x.dtype)
     for index in range(first, last):
@@ -239,14 +239,14 @@ def _backward_tiles(
     relu: bool,
 ) -> None:
     """Compute the gradients of a range of tiles."""
-    words = mask.shape[1]
+    tokens = mask.shape[1]
     heads, hidden = w.shape
     width = (hidden + LANES - 1) // LANES * LANES
-    positions, rows = np.empty(words, np.int64), np.empty(words, np.int64)
-    targets = np.empty((words + 3, 2, width), x.dtype)
-    sources = np.empty((words + 3, 2, width), x.dtype)
-    grad_targets = np.empty((words, width), x.dtype)
-    grad_sources = np.empty((words + 3, width), x.dtype)
+    positions, rows = np.empty(tokens, np.int64), np.empty(tokens, np.int64)
+    targets = np.empty((tokens + 3, 2, width), x.dtype)
+    sources = np.empty((tokens + 3, 2, width), x.dtype)
+    grad_targets = np.empty((tokens, width), x.dtype)
+    grad_sources = np.empty((tokens + 3, width), x.dtype)
     sum_w = np.empty(width, x.dtype)
     grad_row = np.empty(_BLOCK, x.dtype)
     for index in range(first, last):

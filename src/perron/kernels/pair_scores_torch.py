@@ -1,9 +1,9 @@
-"""Scores of all pairs of words in plain torch operations.
+"""Scores of all pairs of tokens in plain torch operations.
 
     s_ij = Σ_k w_k act(a_ik + b_jk)
 
 For long texts, the hidden layers of all pairs would not fit into memory. Therefore,
-blocks of target words are scored against all source words.
+blocks of target tokens are scored against all source tokens.
 """
 
 import torch
@@ -17,12 +17,12 @@ MAX_BYTES = 64_000_000
 def forward(
     x: Tensor, w: Tensor, mask: Tensor, activation: str, *, max_bytes: int = MAX_BYTES
 ) -> Tensor:
-    """Return the scores (B, H, N, N), computed in blocks of target words.
+    """Return the scores (B, H, N, N), computed in blocks of target tokens.
 
     Args:
         x: (R, 2, H, K), see `perron.pooling.pair_scores`.
         w: (H, K), weights of the output layer of each head.
-        mask: (B, N), True on valid words.
+        mask: (B, N), True on valid tokens.
         activation: Key of `ACTIVATIONS`.
         max_bytes: Memory limit for the hidden layers of a block. Defaults to 64 MB.
     """
@@ -71,9 +71,9 @@ def backward(
 
 
 def _block_size(a: Tensor, max_bytes: int) -> int:
-    """Return the number of target words per block."""
-    batch, heads, words, hidden = a.shape
-    row = max(1, batch * heads * words * hidden * a.element_size())
+    """Return the number of target tokens per block."""
+    batch, heads, tokens, hidden = a.shape
+    row = max(1, batch * heads * tokens * hidden * a.element_size())
     return max(1, max_bytes // row)
 
 
@@ -89,5 +89,5 @@ def _padded(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pairs(mask: Tensor) -> Tensor:
-    """Return a mask (B, 1, N, N) of the pairs of valid words."""
+    """Return a mask (B, 1, N, N) of the pairs of valid tokens."""
     return (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)

@@ -1,8 +1,8 @@
-"""Hidden units of pairs of words: their weighted sum and its gradients.
+"""Hidden units of pairs of tokens: their weighted sum and its gradients.
 
     h_k = tanh(a_k + b_k) = (A - B) / (A + B),    A = exp(2 a_k),  B = exp(-2 b_k)
 
-This takes one exponential per word instead of one tanh per pair. To avoid cancellation
+This takes one exponential per token instead of one tanh per pair. To avoid cancellation
 in A - B, each is stored as an unevaluated sum of two float32 numbers. The result is
 accurate to 5 ulps or 1e-14, whichever is larger. A text with |a| or |b| above 40, whose
 exponentials are out of the range of float32, falls back to a rational approximation of
@@ -31,12 +31,12 @@ _MAX_EXP_INPUT = 40.0  # exp(2 · 40) and its inverse are in the range of float3
 
 
 @jit
-def fits_exp_range(words: Array) -> bool:
-    """Return whether the exponentials of words (n, 2, width) are in range."""
-    zeros = splat(words.dtype.type(0))
+def fits_exp_range(tokens: Array) -> bool:
+    """Return whether the exponentials of tokens (n, 2, width) are in range."""
+    zeros = splat(tokens.dtype.type(0))
     outside = zeros
-    for word in words:
-        high = word[0]
+    for token in tokens:
+        high = token[0]
         for k in range(0, len(high), LANES):
             x = load(high, k)
             size = where_less(x, zeros, zeros - x, x)
@@ -46,10 +46,10 @@ def fits_exp_range(words: Array) -> bool:
 
 
 @jit
-def exponentiate(words: Array, factor: float) -> None:
-    """Set words[:, 0] to exp(factor words[:, 0]), words[:, 1] to its low-order part."""
-    for word in words:
-        high, low = word[0], word[1]
+def exponentiate(tokens: Array, factor: float) -> None:
+    """Replace x = tokens[:, 0] by exp(factor x), with its low-order part in [:, 1]."""
+    for token in tokens:
+        high, low = token[0], token[1]
         for k in range(0, len(high), LANES):
             x = widen(load(high, k)) * splat(factor)
             value = exp(x)
@@ -61,13 +61,13 @@ def exponentiate(words: Array, factor: float) -> None:
 def score(
     target: Array, sources: Array, n: int, w: Array, method: int, row: Array
 ) -> None:
-    """Compute row_j = Σ_k w_k h_k for n source words j.
+    """Compute row_j = Σ_k w_k h_k for n source tokens j.
 
     Args:
-        target: (2, width), the target word and its low-order part.
-        sources: (m, 2, width), the source words and their low-order parts; m is at
+        target: (2, width), the target token and its low-order part.
+        sources: (m, 2, width), the source tokens and their low-order parts; m is at
             least n rounded up to a multiple of four.
-        n: Number of source words.
+        n: Number of source tokens.
         w: (width), weights, padded with zeros to a multiple of eight.
         method: Method of computing a hidden unit.
         row: Output, of length at least n rounded up to a multiple of four.
@@ -113,13 +113,13 @@ def accumulate_grads(
     """Accumulate gradients; the factor w in ``grad_a`` and ``grad_b`` is left out.
 
     Args:
-        target: Target word, as in `score`.
-        sources: Source words, as in `score`.
-        n: Number of source words.
+        target: Target token, as in `score`.
+        sources: Source tokens, as in `score`.
+        n: Number of source tokens.
         method: Method of computing a hidden unit.
-        grad: ∂ℓ/∂s_ij for the n words j, padded with zeros to a multiple of two.
-        grad_a: (width), gradient of the target word.
-        grad_b: (n or more, width), gradients of the source words.
+        grad: ∂ℓ/∂s_ij for the n tokens j, padded with zeros to a multiple of two.
+        grad_a: (width), gradient of the target token.
+        grad_b: (n or more, width), gradients of the source tokens.
         grad_w: (width), gradient of the weights.
     """
     zeros, width = splat(grad.dtype.type(0)), len(grad_w)

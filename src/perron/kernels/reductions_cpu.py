@@ -19,11 +19,11 @@ _WORK_PER_SCORE = 8.0  # cost of a softmax entry, in multiply-adds
 
 
 def column_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return softmax_i s_ij (B, H, N, N) over valid words, zero elsewhere."""
-    texts, heads, words, _ = scores.shape
+    """Return softmax_i s_ij (B, H, N, N) over valid tokens, zero elsewhere."""
+    texts, heads, tokens, _ = scores.shape
     edges = scores.new_empty(scores.shape)
     if edges.numel():
-        work = np.full(texts, _WORK_PER_SCORE * heads * words**2)
+        work = np.full(texts, _WORK_PER_SCORE * heads * tokens**2)
         arrays = (scores.contiguous(), mask.contiguous(), edges)
         parallel_for(_softmax_texts, work, *[t.numpy() for t in arrays])
     return edges
@@ -33,10 +33,10 @@ def column_softmax_backward(grad: Tensor, edges: Tensor) -> Tensor:
     """Return A_ij (g_ij - Σ_i A_ij g_ij)."""
     grad_scores = edges.new_empty(edges.shape)
     if grad_scores.numel():
-        graphs, words = edges.shape[0] * edges.shape[1], edges.shape[-1]
-        work = np.full(graphs, 2.0 * words**2)
+        graphs, tokens = edges.shape[0] * edges.shape[1], edges.shape[-1]
+        work = np.full(graphs, 2.0 * tokens**2)
         arrays = (grad.contiguous(), edges, grad_scores)
-        flat = [t.numpy().reshape(graphs, words, words) for t in arrays]
+        flat = [t.numpy().reshape(graphs, tokens, tokens) for t in arrays]
         parallel_for(_softmax_backward_graphs, work, *flat)
     return grad_scores
 
@@ -45,16 +45,16 @@ def column_softmax_backward(grad: Tensor, edges: Tensor) -> Tensor:
 def _softmax_texts(
     first: int, last: int, scores: Array, mask: Array, edges: Array
 ) -> None:
-    heads, words = scores.shape[1], scores.shape[2]
-    width = (words + LANES - 1) // LANES * LANES
-    positions = np.empty(words, np.int64)
+    heads, tokens = scores.shape[1], scores.shape[2]
+    width = (tokens + LANES - 1) // LANES * LANES
+    positions = np.empty(tokens, np.int64)
     top, total = np.empty(width, scores.dtype), np.empty(width)
     buffer = np.zeros(width, scores.dtype)
     for text in range(first, last):
         n = valid_positions(mask, text, positions)
         for head in range(heads):
             graph, out = scores[text, head], edges[text, head]
-            if n < words:
+            if n < tokens:
                 out[:] = 0
             if n == 0:
                 continue
@@ -62,23 +62,23 @@ def _softmax_texts(
             total[:] = 0
             for a in range(n):
                 _shift_and_exponentiate(graph[positions[a]], top, buffer, total)
-                out[positions[a]] = buffer[:words]
-            for j in range(words):
+                out[positions[a]] = buffer[:tokens]
+            for j in range(tokens):
                 top[j] = 1 / total[j] if mask[text, j] else 0
             for a in range(n):
                 row = out[positions[a]]
-                for j in range(words):
+                for j in range(tokens):
                     row[j] *= top[j]
 
 
 @jit
 def _column_max(graph: Array, positions: Array, top: Array) -> None:
-    words = graph.shape[1]
-    top[:words] = graph[positions[0]]
-    top[words:] = 0
+    tokens = graph.shape[1]
+    top[:tokens] = graph[positions[0]]
+    top[tokens:] = 0
     for i in positions[1:]:
         row = graph[i]
-        for j in range(words):
+        for j in range(tokens):
             top[j] = row[j] if row[j] > top[j] else top[j]
 
 
@@ -98,21 +98,21 @@ def _shift_and_exponentiate(row: Array, top: Array, out: Array, total: Array) ->
 def _softmax_backward_graphs(
     first: int, last: int, grad: Array, edges: Array, grad_scores: Array
 ) -> None:
-    words = edges.shape[1]
-    mean = np.empty(words, edges.dtype)
+    tokens = edges.shape[1]
+    mean = np.empty(tokens, edges.dtype)
     for graph in range(first, last):
         mean[:] = 0
-        for i in range(words):
+        for i in range(tokens):
             a, g = edges[graph, i], grad[graph, i]
-            for j in range(words):
+            for j in range(tokens):
                 mean[j] += a[j] * g[j]
-        for i in range(words):
+        for i in range(tokens):
             a, g, out = edges[graph, i], grad[graph, i], grad_scores[graph, i]
-            for j in range(words):
+            for j in range(tokens):
                 out[j] = a[j] * (g[j] - mean[j])
 
 
-_MIN_MATMUL_LENGTH = 256  # mean words per text
+_MIN_MATMUL_LENGTH = 256  # mean tokens per text
 
 
 def segment_sum(weights: Tensor, states: Tensor, counts: Tensor) -> Tensor:
@@ -213,7 +213,7 @@ def _sum_backward_texts(
 def segment_argmax(x: Tensor, counts: Tensor) -> Tensor:
     """Return the row (B, D) with the largest x in each text and coordinate.
 
-    NaN counts as the largest. The result is zero for a text with no words.
+    NaN counts as the largest. The result is zero for a text with no tokens.
     """
     indices = counts.new_zeros(len(counts), x.shape[1])
     starts, work = _starts_and_work(counts, 2 * x.shape[1])

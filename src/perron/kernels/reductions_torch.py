@@ -1,7 +1,7 @@
 """Column softmax and per-text reductions in plain torch operations, for any device.
 
-The words of all texts are concatenated along the first axis; ``counts`` holds the number
-of words of each text.
+The tokens of all texts are concatenated along the first axis; ``counts`` holds the
+number of tokens of each text.
 """
 
 import torch
@@ -30,7 +30,7 @@ def segment_sum_backward(
 def segment_argmax(x: Tensor, counts: Tensor) -> Tensor:
     """Return the row (B, D) with the largest x in each text and coordinate.
 
-    NaN counts as the largest. The result is zero for a text with no words.
+    NaN counts as the largest. The result is zero for a text with no tokens.
     """
     texts = segment_ids(counts, len(x))
     index = texts.unsqueeze(1).expand_as(x)

@@ -148,7 +148,7 @@ class Aggregator(nn.Module, ABC):
         """
 
     def reset_parameters(self) -> None:
-        """Initialize all parameters again, as the constructor did."""
+        """Reinitialize all parameters as in the constructor."""
         reset_children(self)
 
     def extra_repr(self) -> str:
@@ -300,7 +300,7 @@ def project_pair(
 
 
 def weighted_sum(
-    weights: Float[Tensor, "*words h"], tokens: TokenBatch
+    weights: Float[Tensor, "*tokens h"], tokens: TokenBatch
 ) -> PoolingOutput:
     """Return the output with the concatenated vectors Σ_i α_i h_i of all heads."""
     return PoolingOutput(tokens.weighted_sum(weights).flatten(1), head_weights=weights)

@@ -62,7 +62,7 @@ class Connectivity(nn.Module, ABC):
         """
 
     def reset_parameters(self) -> None:
-        """Initialize all parameters again, as the constructor did."""
+        """Reinitialize all parameters as in the constructor."""
         reset_children(self)
 
 

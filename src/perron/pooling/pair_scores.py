@@ -79,8 +79,8 @@ def pair_scores_op(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tenso
 
 @pair_scores_op.register_fake
 def _(x: Tensor, w: Tensor, mask: Tensor, activation: str) -> Tensor:
-    batch, words = mask.shape
-    return x.new_empty(batch, len(w), words, words)
+    batch, tokens = mask.shape
+    return x.new_empty(batch, len(w), tokens, tokens)
 
 
 @torch.library.custom_op("perron::pair_scores_backward", mutates_args=())

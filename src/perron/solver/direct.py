@@ -30,7 +30,7 @@ class Graphs(NamedTuple):
     shape: torch.Size  # shape of the weights to return
     dtype: torch.dtype  # dtype of the weights to return
 
-    def words(self) -> Bool[Tensor, "b n"]:
+    def full_mask(self) -> Bool[Tensor, "b n"]:
         """Return the mask, which is all True if there is no padding."""
         if self.mask is not None:
             return self.mask
@@ -67,10 +67,10 @@ def check_graphs(edges: Tensor, mask: Tensor | None, norm: str) -> Graphs:
 
 
 def _expand(mask: Tensor, shape: torch.Size, edges: torch.Size) -> Tensor:
-    """Expand a mask along the batch axes, but never along the words."""
+    """Expand a mask along the batch axes, but never along the tokens."""
     try:
         if mask.shape[-1:] != shape[-1:]:
-            raise RuntimeError("wrong number of words")
+            raise RuntimeError("wrong number of tokens")
         return mask.expand(shape)
     except RuntimeError as error:
         raise ValueError(
@@ -101,7 +101,7 @@ def solve(graphs: Graphs) -> Tensor:
     if is_eager(edges):
         weights, _ = _Stationary.apply(edges, graphs.mask, keep_factors)
     else:
-        weights, _ = stationary_op(edges, graphs.words(), keep_factors)
+        weights, _ = stationary_op(edges, graphs.full_mask(), keep_factors)
     return weights
 
 
@@ -163,9 +163,9 @@ def stationary_op(
 
 @stationary_op.register_fake
 def _(edges: Tensor, mask: Tensor, keep_factors: bool) -> tuple[Tensor, Tensor]:
-    batch, words = mask.shape
+    batch, tokens = mask.shape
     saved = batch if keep_factors else 0
-    return edges.new_empty(batch, words), edges.new_empty(saved, words, words)
+    return edges.new_empty(batch, tokens), edges.new_empty(saved, tokens, tokens)
 
 
 @torch.library.custom_op("perron::stationary_backward", mutates_args=())
@@ -229,13 +229,13 @@ def stationary_distribution(
     a second derivative raises an error. See `docs/mathematics.md` for the derivation.
 
     Args:
-        edges: (..., N, N) rates, positive off the diagonal between valid words. A zero
+        edges: (..., N, N) rates, positive off the diagonal between valid tokens. A zero
             is treated as a vanishingly weak edge. If a rate is negative, infinite or
             NaN, the weights of its text are NaN. Gradients that overflow the dtype (in
             float32, on an edge weaker than about 1e-38) are clamped.
-        mask: (..., N), True (or 1) on valid words, in any pattern; broadcast along the
-            batch axes. Masked words get weight 0, and their edges are ignored. A text
-            with no words gets weights 0 and gradient 0. Defaults to no padding.
+        mask: (..., N), True (or 1) on valid tokens, in any pattern; broadcast along the
+            batch axes. Masked tokens get weight 0, and their edges are ignored. A text
+            with no tokens gets weights 0 and gradient 0. Defaults to no padding.
         norm: ``"sum"`` for weights that sum to one, ``"l2"`` for unit length.
 
     Returns:

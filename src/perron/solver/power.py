@@ -72,9 +72,9 @@ def power_iteration(
       of iterations.
 
     Args:
-        edges: (..., N, N), positive between valid words; columns need not sum to one.
-        mask: (..., N), True (or 1) on valid words. Masked words get 0, and their edges
-            are ignored. Defaults to no padding.
+        edges: (..., N, N), positive between valid tokens; columns need not sum to one.
+        mask: (..., N), True (or 1) on valid tokens. Masked tokens get 0, and their
+            edges are ignored. Defaults to no padding.
         tol: ε. Defaults to the `default_tolerance` of the working dtype.
         max_iter: Maximum number of iterations; see `SolverInfo.converged`.
         gradient: ``"unrolled"``, ``"truncated"`` or ``"reverse"``.
@@ -86,8 +86,8 @@ def power_iteration(
     graphs = check_graphs(edges, mask, norm)
     check_settings(tol, max_iter, gradient, grad_iter)
     tol = default_tolerance(graphs.edges.dtype) if tol is None else tol
-    words = graphs.words()
-    pairs = words.unsqueeze(-1) & words.unsqueeze(-2)
+    valid = graphs.full_mask()
+    pairs = valid.unsqueeze(-1) & valid.unsqueeze(-2)
     A, scale = _normalize_scale(graphs.edges.masked_fill(~pairs, 0))
     y = _initial_vector(start, graphs)
     if gradient == "unrolled":
@@ -140,7 +140,7 @@ def check_settings(
 
 
 def _initial_vector(start: Tensor | torch.Generator | None, graphs: Graphs) -> Tensor:
-    mask, dtype = graphs.words(), graphs.edges.dtype
+    mask, dtype = graphs.full_mask(), graphs.edges.dtype
     if start is None:
         return mask.to(dtype)
     if isinstance(start, torch.Generator):
@@ -154,7 +154,7 @@ def _initial_vector(start: Tensor | torch.Generator | None, graphs: Graphs) -> T
             f"start must have shape {tuple(graphs.shape)}, got {tuple(start.shape)}."
         ) from error
     if not (y > 0)[mask].all():
-        raise ValueError("start must be positive on all valid words.")
+        raise ValueError("start must be positive on all valid tokens.")
     return y.masked_fill(~mask, 0)
 
 
@@ -222,7 +222,7 @@ class _ReverseSumBackward(Function):
         A: Tensor, alpha: Tensor, grad: Tensor, tol: float, max_iter: int
     ) -> Tensor:
         eigenvalue = (alpha * _matvec(A, alpha)).sum(-1, keepdim=True)
-        eigenvalue = torch.where(eigenvalue == 0, 1, eigenvalue)  # a text with no words
+        eigenvalue = torch.where(eigenvalue == 0, 1, eigenvalue)  # no tokens
 
         def add_term(
             inputs: list[Tensor], state: list[Tensor]
