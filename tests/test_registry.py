@@ -1,4 +1,4 @@
-"""Components by name: registration, plugins, and settings from constructors."""
+"""Registration of components, plugins, and settings from constructors."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from perron.pooling import AGGREGATORS, CONNECTIVITIES
 from perron.registry import Registry, load_plugins, settings_from
 
 PLUGIN = '''
-"""An aggregator and a connectivity outside of the package."""
+"""An aggregator and a connectivity outside the package."""
 
 from torch import nn
 
@@ -30,15 +30,15 @@ from perron import Aggregator, Connectivity, project, weighted_sum
 
 
 class SharpPool(Aggregator):
-    """Weighs words by a learned score."""
+    """Weight each token by a learned score."""
 
     recipe_name = "sharp"
 
     def __init__(self, embed_dim: int, temperature: float = 1.0) -> None:
-        """Set up the score.
+        """Initialize the score.
 
         Args:
-            embed_dim: Width of the states.
+            embed_dim: Dimension of the states.
             temperature: Divisor of the scores.
         """
         super().__init__(embed_dim)
@@ -53,7 +53,7 @@ class SharpPool(Aggregator):
 
 
 class CosineConnectivity(Connectivity):
-    """Scores a pair by the cosine of its states."""
+    """Score a pair by the cosine similarity of its states."""
 
     recipe_name = "cosine"
 
@@ -71,7 +71,7 @@ class CosineConnectivity(Connectivity):
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory):
-    """The folder of a plugin module, which is loaded in this process too."""
+    """Load a plugin module in this process, and return its folder."""
     folder = tmp_path_factory.mktemp("plugin")
     (folder / "sharp_plugin.py").write_text(PLUGIN)
     before = os.getcwd()
@@ -100,18 +100,18 @@ def small(aggregator, **settings):
     )
 
 
-def in_new_process(code, folder, **environment):
-    run = subprocess.run(
+def run_in_new_process(code, folder, **environment):
+    process = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         cwd=folder,
         env={**os.environ, **environment},
     )
-    return run.stdout.strip(), run.stderr
+    return process.stdout.strip(), process.stderr
 
 
-OWN = [
+CUSTOM = [
     {"name": "sharp", "temperature": 0.5},
     {"name": "centrality", "connectivity": {"name": "cosine", "scale": 3.0}},
     {
@@ -124,8 +124,8 @@ OWN = [
 
 
 class TestPlugins:
-    @pytest.mark.parametrize("aggregator", OWN)
-    def test_components_are_used_by_name_and_survive_saving(
+    @pytest.mark.parametrize("aggregator", CUSTOM)
+    def test_components_can_be_used_by_name_and_saved(
         self, plugin, aggregator, tmp_path
     ):
         model = build_model(small(aggregator)).eval()
@@ -135,8 +135,8 @@ class TestPlugins:
         assert again.config.settings.aggregator == model.config.settings.aggregator
         assert torch.equal(again(ids).logits, model(ids).logits)
 
-    @pytest.mark.parametrize("aggregator", OWN)
-    def test_a_new_process_loads_the_plugin_by_its_environment(
+    @pytest.mark.parametrize("aggregator", CUSTOM)
+    def test_a_new_process_loads_the_plugin_from_the_environment(
         self, plugin, aggregator, tmp_path
     ):
         model = build_model(small(aggregator)).eval()
@@ -147,10 +147,10 @@ class TestPlugins:
             f"model = load_model({str(tmp_path / 'model')!r})\n"
             "print(model(torch.tensor([[1, 2, 3]])).logits.tolist())"
         )
-        out, _ = in_new_process(code, plugin, PERRON_PLUGINS=" sharp_plugin ,")
+        out, _ = run_in_new_process(code, plugin, PERRON_PLUGINS=" sharp_plugin ,")
         torch.testing.assert_close(json.loads(out), want)
 
-    def test_a_saved_model_imports_nothing_by_itself(self, plugin, tmp_path):
+    def test_loading_a_model_does_not_import_plugins(self, plugin, tmp_path):
         build_model(small("sharp")).save_pretrained(tmp_path / "model")
         code = (
             "import sys; from perron.models import load_model\n"
@@ -160,13 +160,13 @@ class TestPlugins:
             "    print(error)\n"
             "print('sharp_plugin' in sys.modules)"
         )
-        out, _ = in_new_process(code, plugin, PERRON_PLUGINS="")
+        out, _ = run_in_new_process(code, plugin, PERRON_PLUGINS="")
         message, loaded = out.splitlines()
         assert loaded == "False"
         for part in ("'sharp'", "'centrality'", "--plugin", "PERRON_PLUGINS"):
             assert part in message
 
-    def test_installed_packages_declare_plugins_as_entry_points(self, plugin, tmp_path):
+    def test_plugins_of_installed_packages_are_entry_points(self, plugin, tmp_path):
         (tmp_path / "sharp_plugin.py").write_text(PLUGIN)
         package = tmp_path / "sharp-1.0.dist-info"
         package.mkdir()
@@ -174,9 +174,12 @@ class TestPlugins:
         (package / "entry_points.txt").write_text(
             "[perron.plugins]\nsharp = sharp_plugin\n"
         )
-        code = "from perron.pooling import AGGREGATORS; print(AGGREGATORS['sharp'](4).embed_dim)"
+        code = (
+            "from perron.pooling import AGGREGATORS\n"
+            "print(AGGREGATORS['sharp'](4).embed_dim)"
+        )
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-        out, error = in_new_process(code, "/", PYTHONPATH=path, PERRON_PLUGINS="")
+        out, error = run_in_new_process(code, "/", PYTHONPATH=path, PERRON_PLUGINS="")
         assert out == "4", error
 
     @pytest.mark.parametrize(
@@ -186,7 +189,9 @@ class TestPlugins:
             ("1 / 0", ("ZeroDivisionError", "broken_plugin")),
         ],
     )
-    def test_a_plugin_that_cannot_be_imported_is_named(self, tmp_path, content, parts):
+    def test_the_error_names_a_plugin_that_cannot_be_imported(
+        self, tmp_path, content, parts
+    ):
         if content is not None:
             (tmp_path / "broken_plugin.py").write_text(content)
         code = (
@@ -194,19 +199,19 @@ class TestPlugins:
             "try:\n    load_plugins(['broken_plugin'])\n"
             "except ValueError as error:\n    print(error)"
         )
-        out, _ = in_new_process(code, tmp_path)
+        out, _ = run_in_new_process(code, tmp_path)
         assert all(part in out for part in parts)
 
-    def test_given_plugins_are_known_to_processes_started_later(self, plugin):
+    def test_loaded_plugins_are_inherited_by_new_processes(self, plugin):
         code = (
             "import os; from perron.registry import load_plugins\n"
             "load_plugins(['sharp_plugin'])\n"
             "print(os.environ['PERRON_PLUGINS'])"
         )
-        out, _ = in_new_process(code, plugin, PERRON_PLUGINS="json")
+        out, _ = run_in_new_process(code, plugin, PERRON_PLUGINS="json")
         assert out == "json,sharp_plugin"
 
-    def test_options_of_a_plugin_are_checked_by_its_constructor(self, plugin):
+    def test_the_constructor_validates_the_options_of_a_plugin(self, plugin):
         with pytest.raises(SettingsError, match=mentions("temperature", "-1.0")):
             read_aggregator({"name": "sharp", "temperature": -1})
         with pytest.raises(SettingsError, match=r"sharp\.temprature"):
@@ -216,13 +221,13 @@ class TestPlugins:
                 {"name": "centrality", "connectivity": {"name": "cosine", "size": 1}}
             )
 
-    def test_the_settings_describe_its_options(self, plugin):
+    def test_the_settings_contain_defaults_and_descriptions(self, plugin):
         field = settings_from(AGGREGATORS["sharp"]).model_fields["temperature"]
         assert (field.default, field.description) == (1.0, "Divisor of the scores.")
 
 
 class TestRegistry:
-    def test_a_name_belongs_to_one_component(self):
+    def test_a_name_cannot_be_registered_twice(self):
         registry = Registry("pool")
         registry.register("a", nn.Linear)
         with pytest.raises(SettingsError, match=mentions("'a'", "Linear", "Bilinear")):
@@ -230,7 +235,7 @@ class TestRegistry:
         registry.register("a", nn.Linear)
         assert dict(registry) == {"a": nn.Linear}
 
-    def test_a_class_that_is_defined_again_replaces_the_first(self):
+    def test_a_redefined_class_replaces_the_first(self):
         registry = Registry("pool")
 
         def define():
@@ -244,13 +249,13 @@ class TestRegistry:
         registry.register("a", second)
         assert registry["a"] is second
 
-    def test_instances_are_different_components(self):
+    def test_equal_instances_are_different_components(self):
         registry = Registry("metric")
         registry.register("a", [1])
         with pytest.raises(SettingsError, match="'a'"):
             registry.register("a", [1])
 
-    def test_an_unknown_name_is_refused_with_all_names(self):
+    def test_the_error_for_an_unknown_name_lists_all_names(self):
         registry = Registry("pool")
         registry.register("a", 1)
         registry.register("b", 2)
@@ -259,7 +264,7 @@ class TestRegistry:
         assert "c" not in registry
         assert registry.get("c") is None
 
-    def test_a_class_without_a_name_of_its_own_is_not_registered(self):
+    def test_a_subclass_without_a_recipe_name_is_not_registered(self):
         before = dict(AGGREGATORS)
 
         class Variant(CentralityPool):
@@ -270,7 +275,7 @@ class TestRegistry:
 
 
 class Scores(nn.Module):
-    """Any module that scores pairs, not derived from `Connectivity`."""
+    """Module that scores pairs and is not a subclass of `Connectivity`."""
 
     def __init__(self, heads):
         super().__init__()
@@ -285,7 +290,7 @@ class Scores(nn.Module):
 
 
 class TestConnectivities:
-    def test_any_module_that_scores_pairs_is_a_connectivity(self):
+    def test_any_module_that_scores_pairs_can_be_a_connectivity(self):
         states = torch.randn(2, 5, 4)
         mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
         pool = CentralityPool(4, num_heads=2, connectivity=Scores(2))
@@ -299,17 +304,17 @@ class TestConnectivities:
         pool.reset_parameters()
         assert not torch.equal(before, layer.weight)
 
-    def test_scores_of_the_wrong_shape_are_refused(self):
+    def test_scores_of_the_wrong_shape_raise_an_error(self):
         pool = CentralityPool(4, num_heads=3, connectivity=Scores(2))
         with pytest.raises(ValueError, match=mentions("(1, 3, 5, 5)", "(1, 2, 5, 5)")):
             pool(torch.randn(1, 5, 4))
 
-    def test_options_without_effect_are_refused(self):
+    def test_unsupported_options_raise_an_error(self):
         parts = ("source_init_gain", "2.0", "'Scores'")
         with pytest.raises(ValueError, match=mentions(*parts)):
             CentralityPool(4, connectivity=Scores(1), source_init_gain=2.0)
 
-    def test_heads_must_be_those_of_the_connectivity(self, plugin):
+    def test_num_heads_must_match_the_connectivity(self, plugin):
         class OneHead(Connectivity):
             recipe_name = "one-head"
 
@@ -330,7 +335,7 @@ class TestConnectivities:
         with pytest.raises(ValueError, match=mentions("num_heads", 3, 2)):
             CentralityPool(4, num_heads=2, connectivity=cosine)
 
-    def test_one_without_a_dtype_argument_gets_it_all_the_same(self, plugin):
+    def test_a_connectivity_without_a_dtype_argument_is_converted(self, plugin):
         pool = CentralityPool(
             4, connectivity="cosine", value="incoming", dtype=torch.half
         )
@@ -338,18 +343,18 @@ class TestConnectivities:
 
 
 class TestAggregators:
-    def test_what_it_returns_must_be_what_it_declares(self):
-        class Wrong(Aggregator):
+    def test_has_weights_must_match_the_output(self):
+        class Inconsistent(Aggregator):
             has_weights = False
 
             def aggregate(self, tokens, need_edges):
                 return weighted_sum(tokens.mean_weights(), tokens)
 
-        with pytest.raises(TypeError, match=mentions("Wrong", "has_weights")):
-            Wrong()(torch.randn(1, 2, 3))
+        with pytest.raises(TypeError, match=mentions("Inconsistent", "has_weights")):
+            Inconsistent()(torch.randn(1, 2, 3))
 
-    def test_parameters_of_its_own_need_a_reset_of_its_own(self):
-        class Own(Aggregator):
+    def test_a_module_with_parameters_must_define_reset_parameters(self):
+        class NoReset(Aggregator):
             def __init__(self):
                 super().__init__(4)
                 self.query = nn.Parameter(torch.zeros(4))
@@ -357,8 +362,8 @@ class TestAggregators:
             def aggregate(self, tokens, need_edges):
                 raise NotImplementedError
 
-        with pytest.raises(TypeError, match=mentions("Own", "reset_parameters")):
-            Own().reset_parameters()
+        with pytest.raises(TypeError, match=mentions("NoReset", "reset_parameters")):
+            NoReset().reset_parameters()
 
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -371,13 +376,13 @@ DOCS = Path(__file__).parents[1] / "docs"
         ("| `model.aggregator` |", built_in(AGGREGATORS)),
     ],
 )
-def test_the_guide_to_training_names_every_component(row, names):
+def test_the_training_guide_lists_every_component(row, names):
     lines = (DOCS / "training.md").read_text().splitlines()
     (line,) = (line.removeprefix(row) for line in lines if line.startswith(row))
     assert set(re.findall(r"`([\w:-]+)`", line)) == names
 
 
-def test_the_guide_to_choosing_names_every_connectivity():
+def test_the_choosing_guide_lists_every_connectivity():
     text = (DOCS / "choosing.md").read_text()
     section = text.split("\n## Connectivity\n")[1].split("\n## ")[0]
     assert set(re.findall(r'^- `"(\w+)"`', section, re.M)) == built_in(CONNECTIVITIES)

@@ -1,4 +1,4 @@
-"""A metric of one's own: accuracy that every class has the same share in."""
+"""Custom metric: balanced accuracy."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from perron.training.metrics import Evaluation, Metric
 
 
 class BalancedAccuracy(Metric):
-    """The mean over classes of the share of their examples that is found."""
+    """Mean recall of the classes."""
 
     recipe_name = "balanced_accuracy"
 

@@ -1,4 +1,4 @@
-"""A data format of one's own: ``label | text`` on each line of a .bar file."""
+"""Custom data format: ``label | text`` on each line of a .bar file."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from perron.text.formats import DataFile, Format, Row
 
 
 class BarFormat(Format):
-    """One text per line, after its label and a bar; a line without one has no label."""
+    """One text per line, after its label and a bar."""
 
     name = "bar"
     summary = "label | text on each line"
@@ -16,7 +16,7 @@ class BarFormat(Format):
         for number, line in file.lines():
             label, bar, text = line.partition("|")
             if not bar:
-                file.report(number, "there is no bar between label and text")
+                file.report(number, "no bar between label and text")
             else:
                 yield Row(number, text.strip(), label.strip())
 

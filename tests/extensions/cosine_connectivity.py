@@ -1,4 +1,4 @@
-"""A connectivity of one's own: words point at words like themselves."""
+"""Custom connectivity: tokens point to similar tokens."""
 
 import torch
 from torch import Tensor, nn
@@ -8,20 +8,20 @@ from perron import Connectivity, TokenBatch, project
 
 
 class CosineConnectivity(Connectivity):
-    """Score a pair by its direction:  s_ij = g cos(W h_i, W h_j)."""
+    """Cosine similarity:  s_ij = g cos(W h_i, W h_j)."""
 
     recipe_name = "cosine"
 
     def __init__(
         self, embed_dim: int, hidden_dim: int, num_heads: int, gain: float = 5.0
     ) -> None:
-        """Set up the projection.
+        """Initialize the projection.
 
         Args:
-            embed_dim: Width of the states.
-            hidden_dim: Width of the projection, in each head.
-            num_heads: Number of graphs.
-            gain: g, the score of two words of the same direction.
+            embed_dim: Dimension of the states.
+            hidden_dim: Dimension of the projection per head.
+            num_heads: Number of heads.
+            gain: Score g of two tokens with the same direction.
         """
         super().__init__()
         self.num_heads = num_heads

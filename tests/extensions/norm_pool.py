@@ -1,4 +1,4 @@
-"""An aggregator of one's own: words with long states weigh more."""
+"""Custom aggregator: tokens with larger states have more weight."""
 
 import torch
 
@@ -6,16 +6,16 @@ from perron import Aggregator, PoolingOutput, TokenBatch, weighted_sum
 
 
 class NormPool(Aggregator):
-    """Weight each word by the length of its state:  α = softmax_i ‖h_i‖ / T."""
+    """Weight each token by the norm of its state:  α = softmax_i ‖h_i‖ / T."""
 
     recipe_name = "norm"
 
     def __init__(self, embed_dim: int, temperature: float = 1.0) -> None:
-        """Set up the pooling.
+        """Initialize the pooling.
 
         Args:
-            embed_dim: Width of the states.
-            temperature: T. The larger, the more equal the weights.
+            embed_dim: Dimension of the states.
+            temperature: Temperature T. Larger values give more uniform weights.
         """
         super().__init__(embed_dim)
         if temperature <= 0:

@@ -1,4 +1,4 @@
-"""One switch selects the kernels of every operation."""
+"""Selection of a backend for every operation."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ WITHOUT_NUMBA = "import sys; sys.modules['numba'] = None"
 
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own."""
+    """Run code in a separate process."""
     return subprocess.run(
         [sys.executable, "-c", code],
         env=environment(**variables),
@@ -67,14 +67,14 @@ def batch(dtype=torch.float64):
 
 
 class TestUse:
-    def test_the_cpu_has_compiled_kernels_and_other_devices_plain_torch(self):
+    def test_the_cpu_uses_numba_and_other_devices_use_torch(self):
         assert selected(X) == dict.fromkeys(OPERATIONS, "numba")
-        elsewhere = torch.zeros(1, device="meta")
-        assert selected(elsewhere) == dict.fromkeys(OPERATIONS, "torch")
+        meta = torch.zeros(1, device="meta")
+        assert selected(meta) == dict.fromkeys(OPERATIONS, "torch")
         with use("numba"):
-            assert selected(elsewhere) == dict.fromkeys(OPERATIONS, "torch")
+            assert selected(meta) == dict.fromkeys(OPERATIONS, "torch")
 
-    def test_blocks_can_be_nested_and_end_with_an_error_too(self):
+    def test_blocks_can_be_nested_and_end_on_errors(self):
         with use("torch"):
             assert select("stationary", X).backend == "torch"
             with use("auto"):
@@ -84,59 +84,59 @@ class TestUse:
             assert select("stationary", X).backend == "torch"
         assert select("stationary", X).backend == "numba"
 
-    def test_a_block_is_for_its_own_thread(self):
+    def test_a_block_applies_only_to_its_thread(self):
         with ThreadPoolExecutor(1) as pool, use("torch"):
             assert pool.submit(selected, X).result()["stationary"] == "numba"
             assert selected(X)["stationary"] == "torch"
 
-    @pytest.mark.parametrize("wrong", ["cuda", "", "Numba", "perron"])
-    def test_an_unknown_name_is_an_error_with_the_choices(self, wrong):
-        parts = ("auto, numba, torch", repr(wrong))
+    @pytest.mark.parametrize("name", ["cuda", "", "Numba", "perron"])
+    def test_an_unknown_name_is_an_error_with_the_choices(self, name):
+        parts = ("auto, numba, torch", repr(name))
         with pytest.raises(SettingsError, match=mentions(*parts)):
-            use(wrong).__enter__()
+            use(name).__enter__()
 
-    def test_a_backend_of_ones_own_is_used_for_what_it_has(self):
-        right = select("stationary", X)
-        own = Backend("own", lambda: {"stationary": right}, devices=("cpu",))
-        with use(own):
+    def test_a_custom_backend_is_used_for_its_operations(self):
+        real = select("stationary", X)
+        custom = Backend("custom", lambda: {"stationary": real}, devices=("cpu",))
+        with use(custom):
             assert selected(X) == dict.fromkeys(OPERATIONS, "numba") | {
-                "stationary": "own"
+                "stationary": "custom"
             }
-            elsewhere = torch.zeros(1, device="meta")
-            assert select("stationary", elsewhere).backend == "torch"
+            meta = torch.zeros(1, device="meta")
+            assert select("stationary", meta).backend == "torch"
 
     def test_an_unknown_operation_is_an_error(self):
-        right = select("stationary", X)
-        typo = Backend("typo", lambda: {"stationery": right})
+        real = select("stationary", X)
+        typo = Backend("typo", lambda: {"stationery": real})
         with use(typo), pytest.raises(ValueError, match="stationery"):
             select("stationary", X)
 
-    def test_graphs_follow_the_environment_alone(self):
+    def test_traced_graphs_depend_only_on_the_environment(self):
         with use("torch"):
             assert select_for_graph("stationary", X).backend == "numba"
 
 
-def test_every_backend_has_every_operation():
+def test_every_backend_implements_every_operation():
     for backend in BACKENDS.values():
         assert set(backend.kernels) == set(OPERATIONS)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
 def test_only_plain_tensors_in_eager_mode_are_eager():
-    class Own(torch.Tensor):
+    class Subclass(torch.Tensor):
         pass
 
     assert is_eager(X, torch.nn.Parameter(X))
-    assert not is_eager(X, X.as_subclass(Own))
-    assert not is_eager(torch.empty(1, device="meta").as_subclass(Own))
-    seen = []
+    assert not is_eager(X, X.as_subclass(Subclass))
+    assert not is_eager(torch.empty(1, device="meta").as_subclass(Subclass))
+    results = []
 
     def traced(x):
-        seen.append(is_eager(x))
+        results.append(is_eager(x))
         return x + 1
 
     torch.jit.trace(traced, X, check_trace=False)
-    assert seen == [False]
+    assert results == [False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -152,52 +152,52 @@ def test_only_plain_tensors_in_eager_mode_are_eager():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("flat", [False, True])
-def test_torch_gives_the_same_to_rounding(pool, flat, dtype):
+@pytest.mark.parametrize("ragged", [False, True])
+def test_backends_agree_up_to_rounding(pool, ragged, dtype):
     pool = pool.to(dtype)
     states, mask = batch(dtype)
-    found = []
+    results = []
     for kernels in ("numba", "torch"):
         with use(kernels):
-            if flat:
+            if ragged:
                 pooled = pool(states[mask], lengths=mask.sum(1))
             else:
                 pooled = pool(states, mask)
-        sources = [states, *pool.parameters()]
+        leaves = [states, *pool.parameters()]
         total = pooled.vector.square().sum()
-        slopes = torch.autograd.grad(total, sources, allow_unused=True)
-        found.append((pooled.vector, pooled.weights, *slopes))
-    for numba, plain in zip(*found, strict=True):
-        if numba is not None:
+        grads = torch.autograd.grad(total, leaves, allow_unused=True)
+        results.append((pooled.vector, pooled.weights, *grads))
+    for got, want in zip(*results, strict=True):
+        if got is not None:
             tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-            torch.testing.assert_close(numba, plain, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
-def watched(name: str, calls: list[str]) -> Backend:
-    """Return a backend that notes its name when one of its functions is called."""
+def recording_backend(name: str, calls: list[str]) -> Backend:
+    """Return a backend that records its name when one of its functions is called."""
 
-    def note(function):
+    def record(function):
         return lambda *arguments: (calls.append(name), function(*arguments))[1]
 
     def load() -> dict[str, Kernels]:
         return {
-            operation: Kernels(note(kernels.forward), note(kernels.backward))
+            operation: Kernels(record(kernels.forward), record(kernels.backward))
             for operation, kernels in BACKENDS[name].kernels.items()
         }
 
     return Backend(name, load)
 
 
-@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("names", [("numba", "torch"), ("torch", "numba")])
 @pytest.mark.parametrize("pool", [CentralityPool, IntraAttentionPool])
-def test_backward_uses_the_kernels_of_its_forward_in_another_block(pool, names, flat):
-    """Intra-attention gives words what their text has: backward is a sum over texts."""
+def test_backward_in_another_block_uses_the_kernels_of_forward(pool, names, ragged):
+    """Intra-attention broadcasts from texts to tokens; its backward is a sum."""
     calls = []
     states, mask = batch()
-    first, second = (watched(name, calls) for name in names)
+    first, second = (recording_backend(name, calls) for name in names)
     with use(first):
-        if flat:
+        if ragged:
             vector = pool(5).double()(states[mask], lengths=mask.sum(1)).vector
         else:
             vector = pool(5).double()(states, mask).vector
@@ -206,46 +206,48 @@ def test_backward_uses_the_kernels_of_its_forward_in_another_block(pool, names, 
     with use(second):
         vector.sum().backward()
     assert set(calls) == used_in_forward <= {first.name}
-    if flat or pool is CentralityPool:
+    if ragged or pool is CentralityPool:
         assert calls
 
 
 class TestEnvironment:
-    def test_torch_imports_nothing_of_numba_until_a_block_selects_it(self):
-        done = run(POOL + "with use('numba'): report()", PERRON_KERNELS="torch")
-        assert done.stdout.splitlines() == ["torch False", "numba True"], done.stderr
-        assert not done.stderr
+    def test_torch_does_not_import_numba_until_a_block_selects_it(self):
+        process = run(POOL + "with use('numba'): report()", PERRON_KERNELS="torch")
+        assert process.stdout.splitlines() == ["torch False", "numba True"], (
+            process.stderr
+        )
+        assert not process.stderr
 
     @pytest.mark.parametrize("choice", ["", "auto"])
-    def test_the_default_is_the_compiled_kernels(self, choice):
-        done = run(POOL, PERRON_KERNELS=choice)
-        assert done.stdout.split() == ["numba", "True"], done.stderr
+    def test_numba_is_the_default(self, choice):
+        process = run(POOL, PERRON_KERNELS=choice)
+        assert process.stdout.split() == ["numba", "True"], process.stderr
 
     def test_an_unknown_value_is_an_error_with_the_name_and_the_choices(self):
-        done = run(POOL, PERRON_KERNELS="triton")
+        process = run(POOL, PERRON_KERNELS="triton")
         parts = ("PERRON_KERNELS", "auto, numba, torch", "'triton'")
-        assert_mentions(done.stderr, *parts)
-        assert done.returncode == 1
+        assert_mentions(process.stderr, *parts)
+        assert process.returncode == 1
 
-    @pytest.mark.parametrize("how", ["missing", "cannot compile"])
-    def test_without_numba_there_is_one_warning_and_plain_torch(self, how):
-        if how == "missing":
-            done = run(WITHOUT_NUMBA + POOL)
+    @pytest.mark.parametrize("problem", ["missing", "cannot compile"])
+    def test_without_numba_torch_is_used_with_one_warning(self, problem):
+        if problem == "missing":
+            process = run(WITHOUT_NUMBA + POOL)
         else:
-            done = run(POOL, NUMBA_DISABLE_JIT="1")
-        assert done.stdout.split()[0] == "torch", done.stderr
-        assert done.stderr.count("RuntimeWarning: The numba kernels cannot") == 1
+            process = run(POOL, NUMBA_DISABLE_JIT="1")
+        assert process.stdout.split()[0] == "torch", process.stderr
+        assert process.stderr.count("RuntimeWarning: The numba kernels cannot") == 1
 
-    def test_numba_asked_for_by_name_is_not_replaced(self):
-        done = run(WITHOUT_NUMBA + POOL, PERRON_KERNELS="numba")
-        assert done.returncode == 1
-        assert "ModuleNotFoundError" in done.stderr
-        assert "RuntimeWarning" not in done.stderr
+    def test_numba_selected_by_name_has_no_fallback(self):
+        process = run(WITHOUT_NUMBA + POOL, PERRON_KERNELS="numba")
+        assert process.returncode == 1
+        assert "ModuleNotFoundError" in process.stderr
+        assert "RuntimeWarning" not in process.stderr
 
-    def test_with_torch_graphs_can_be_compiled_exported_and_differentiated(self):
-        found = run_plain("compile_solver.py", PERRON_KERNELS="torch")
-        assert found.split() == ["compiled", "exported"]
+    def test_compile_and_export_with_torch_kernels(self):
+        output = run_plain("compile_solver.py", PERRON_KERNELS="torch")
+        assert output.split() == ["compiled", "exported"]
 
-    def test_with_torch_the_operators_satisfy_torchs_own_checks(self):
-        found = run_plain("check_operators.py", PERRON_KERNELS="torch")
-        assert found.split() == ["torch", "checked"]
+    def test_operators_with_torch_kernels_pass_opcheck(self):
+        output = run_plain("check_operators.py", PERRON_KERNELS="torch")
+        assert output.split() == ["torch", "checked"]

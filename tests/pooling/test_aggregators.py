@@ -1,4 +1,4 @@
-"""What each aggregator is, by hand or against a plain loop."""
+"""Aggregators against examples by hand and plain loops."""
 
 import math
 
@@ -24,17 +24,17 @@ def words():
     return torch.tensor([[[1.0, -2], [3, -5], [2, 0]]])
 
 
-def test_max_takes_the_largest_of_each_coordinate(words):
+def test_max_is_the_maximum_of_each_coordinate(words):
     assert MaxPool(2)(words).vector.tolist() == [[3.0, 0.0]]
 
 
-def test_mean_weighs_all_words_the_same(words):
+def test_mean_weights_all_words_equally(words):
     pooled = MeanPool(2)(words)
     torch.testing.assert_close(pooled.vector, torch.tensor([[2.0, -7 / 3]]))
     torch.testing.assert_close(pooled.weights, torch.full((1, 3), 1 / 3))
 
 
-def test_first_takes_the_first_word_wherever_it_lies(words):
+def test_first_is_the_first_word_that_is_not_padding(words):
     states = words.expand(3, -1, -1)
     mask = torch.tensor([[True, True, True], [False, True, True], [False] * 3])
     pooled = FirstPool(2)(states, mask)
@@ -57,7 +57,7 @@ def test_self_attention_is_a_softmax_over_words(words):
         )
 
 
-def test_intra_attention_lets_the_mean_ask(words):
+def test_intra_attention_is_a_softmax_with_the_mean_as_query(words):
     pool = IntraAttentionPool(2, hidden_dim=4)
     mean = words[0].mean(0)
     scores = [
@@ -74,25 +74,27 @@ def squash(s):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_dynamic_routing_is_the_loop_of_its_paper(words, reverse):
+def test_dynamic_routing_agrees_with_the_loop_of_its_paper(words, reverse):
     pool = DynamicRoutingPool(
         2, num_capsules=2, num_iterations=3, reverse=reverse, capsule_dim=3
     )
     votes = torch.stack([pool.vote(h).tanh().view(2, 3) for h in words[0]])  # (N, C, 3)
     logits = torch.zeros(3, 2)
     for _ in range(3):
-        share = logits.softmax(0 if reverse else 1)
-        out = [squash(sum(share[i, c] * votes[i, c] for i in range(3))) for c in (0, 1)]
+        routing = logits.softmax(0 if reverse else 1)
+        out = [
+            squash(sum(routing[i, c] * votes[i, c] for i in range(3))) for c in (0, 1)
+        ]
         for i in range(3):
             for c in (0, 1):
                 logits[i, c] += votes[i, c] @ out[c]
     pooled = pool(words)
     torch.testing.assert_close(pooled.vector[0], torch.cat(out))
-    torch.testing.assert_close(pooled.head_weights[0], (share / share.sum(0)).T)
+    torch.testing.assert_close(pooled.head_weights[0], (routing / routing.sum(0)).T)
     assert pool.out_dim == 6
 
 
-def test_routing_gives_one_word_its_squashed_vote():
+def test_routing_of_a_single_word_is_its_squashed_vote():
     pool = DynamicRoutingPool(4, num_capsules=2, reverse=True)
     word = torch.randn(1, 1, 4)
     votes = pool.vote(word[0, 0]).tanh().view(2, 2)
@@ -101,19 +103,19 @@ def test_routing_gives_one_word_its_squashed_vote():
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_mlp_edges_are_the_papers_network_on_every_pair(activation):
+def test_mlp_edges_agree_with_the_network_of_the_paper(activation):
     pool = CentralityPool(3, hidden_dim=4, num_heads=2, activation=activation)
     net = pool.connectivity
     words = torch.randn(1, 5, 3)
     edges = pool(words, need_edges=True).head_edges
     act = getattr(torch, activation)
     for head in range(2):
-        part = slice(4 * head, 4 * head + 4)
+        units = slice(4 * head, 4 * head + 4)
         scores = torch.empty(5, 5)
         for i in range(5):
             for j in range(5):
-                a = net.target.weight[part] @ words[0, i] + net.target.bias[part]
-                b = net.source.weight[part] @ words[0, j]
+                a = net.target.weight[units] @ words[0, i] + net.target.bias[units]
+                b = net.source.weight[units] @ words[0, j]
                 scores[i, j] = net.score[head] @ act(a + b)
         torch.testing.assert_close(edges[0, head], scores.softmax(0))
 
@@ -151,19 +153,19 @@ def test_query_connectivity_is_self_attention():
 
 
 @pytest.mark.parametrize("gradient", ["unrolled", "truncated", "reverse"])
-def test_every_solver_gives_the_same_vector_gradient_and_says_how_it_ended(gradient):
+def test_solvers_agree_and_power_iteration_reports_convergence(gradient):
     direct = CentralityPool(3, num_heads=2).double()
     power = CentralityPool(
         3, num_heads=2, solver=PowerIteration(tol=1e-13, gradient=gradient)
     ).double()
     power.load_state_dict(direct.state_dict())
     words = torch.randn(4, 6, 3, dtype=torch.float64)
-    found = []
+    results = []
     for pool in (direct, power):
         pooled = pool(words)
-        slopes = torch.autograd.grad(pooled.vector.square().sum(), pool.parameters())
-        found.append((pooled.vector, *slopes))
-    torch.testing.assert_close(found[0], found[1])
+        grads = torch.autograd.grad(pooled.vector.square().sum(), pool.parameters())
+        results.append((pooled.vector, *grads))
+    torch.testing.assert_close(results[0], results[1])
     assert direct(words).solver_info is None
     info = power(words).solver_info
     assert (
@@ -178,12 +180,12 @@ def test_l2_weights_have_unit_length():
 
 
 @pytest.mark.slow
-def test_every_aggregator_compiles_whole():
+def test_every_aggregator_compiles_to_a_single_graph():
     assert len(run_plain("compile_pools.py").split()) == 12
 
 
-def test_it_learns():
-    """A word is the answer if another word of the text points at it."""
+def test_centrality_pool_learns():
+    """The target is the word with the largest first coordinate."""
     rng = torch.Generator().manual_seed(0)
     states = torch.randn(256, 6, 8, generator=rng)
     target = states[torch.arange(256), states[:, :, 0].argmax(1)]
@@ -199,14 +201,14 @@ def test_it_learns():
     assert losses[-1] < 0.35 * losses[0]
 
 
-@pytest.mark.parametrize("kind", [MaxPool, MeanPool, FirstPool])
-def test_simple_aggregators_need_no_width(kind):
-    pool = kind()
-    assert repr(pool) == f"{kind.__name__}()"
-    for width in (3, 5):
-        states = torch.randn(2, 4, width)
-        assert torch.equal(pool(states).vector, kind(width)(states).vector)
-    assert kind(5).out_dim == 5
+@pytest.mark.parametrize("cls", [MaxPool, MeanPool, FirstPool])
+def test_simple_aggregators_do_not_need_embed_dim(cls):
+    pool = cls()
+    assert repr(pool) == f"{cls.__name__}()"
+    for dim in (3, 5):
+        states = torch.randn(2, 4, dim)
+        assert torch.equal(pool(states).vector, cls(dim)(states).vector)
+    assert cls(5).out_dim == 5
     with pytest.raises(AttributeError, match="out_dim"):
         pool.out_dim  # noqa: B018
     with pytest.raises(ValueError, match=mentions("states", "(B, N, D)", (3, 4))):

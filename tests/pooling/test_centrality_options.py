@@ -82,9 +82,7 @@ class TestSourceInitGain:
             return pool(states, need_edges=True).edges.std(-1).mean()
 
         assert column_std(1e-6) < 1e-6
-        assert (
-            column_std(2.0) > 1.2 * column_std(1.0) > 1e-4
-        )  # not twice: tanh saturates
+        assert column_std(2.0) > 1.2 * column_std(1.0) > 1e-4  # tanh saturates
 
 
 class TestEdgeDropout:

@@ -1,4 +1,4 @@
-"""The compiled softmax is torch's, and its exp is NumPy's."""
+"""Compiled column softmax and exp, compared with torch and NumPy."""
 
 import numpy as np
 import pytest
@@ -22,19 +22,19 @@ def masked_scores(texts, heads, n, dtype=torch.float64, scale=3.0):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e-3, 3, 1e4])
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 20, 33])
-def test_same_as_torch_between_words_and_zero_elsewhere(n, scale, dtype):
+def test_softmax_agrees_with_torch_and_is_zero_on_padding(n, scale, dtype):
     scores, mask = masked_scores(4, 2, n, dtype, scale)
     scores.requires_grad_()
     pairs = (mask.unsqueeze(-1) & mask.unsqueeze(-2)).unsqueeze(1)
-    found = []
+    results = []
     for edges in (
         column_softmax(scores, mask),
         scores.softmax(-2).masked_fill(~pairs, 0),
     ):
         grad = torch.linspace(-1, 2, edges.numel(), dtype=dtype).view(edges.shape)
         grad = grad.masked_fill(~pairs, 0)
-        found.append((edges, *torch.autograd.grad(edges, scores, grad)))
-    torch.testing.assert_close(*found)
+        results.append((edges, *torch.autograd.grad(edges, scores, grad)))
+    torch.testing.assert_close(*results)
 
 
 def test_first_and_second_derivatives():
@@ -48,20 +48,20 @@ def test_first_and_second_derivatives():
     assert gradgradcheck(edges, (scores.clamp_min(-1e3).requires_grad_(),))
 
 
-@pytest.mark.parametrize("flaw", [torch.nan, torch.inf])
-def test_a_flaw_stays_in_its_column(flaw):
+@pytest.mark.parametrize("invalid", [torch.nan, torch.inf])
+def test_an_invalid_score_affects_only_its_column(invalid):
     scores, mask = masked_scores(3, 1, 9)
     mask[:] = True
     scores = scores.clamp_min(-5)
     want = column_softmax(scores, mask)
-    scores[1, 0, 3, 4] = flaw
+    scores[1, 0, 3, 4] = invalid
     got = column_softmax(scores, mask)
     assert got[1, 0, 3, 4].isnan()
     got[1, 0, :, 4] = want[1, 0, :, 4]
     assert torch.equal(got, want)
 
 
-def test_minus_infinity_is_no_edge():
+def test_a_score_of_minus_infinity_gives_a_zero_edge():
     scores = torch.zeros(1, 1, 3, 3)
     scores[0, 0, 1, 2] = -torch.inf
     edges = column_softmax(scores, torch.ones(1, 3, dtype=torch.bool))
@@ -69,14 +69,14 @@ def test_minus_infinity_is_no_edge():
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 3), (2, 1, 0, 0)])
-def test_nothing_gives_nothing(shape):
+def test_empty_scores_give_empty_edges(shape):
     scores = torch.zeros(shape, requires_grad=True)
     edges = column_softmax(scores, torch.ones(shape[0], shape[-1], dtype=torch.bool))
     edges.sum().backward()
     assert scores.grad.shape == shape
 
 
-def test_exponentials_are_right_to_two_units():
+def test_exp_is_accurate_to_two_ulps():
     x = np.random.default_rng(0).uniform(-700, 700, 80_000)
     x[:8] = [0, -0.0, 1e-300, 1, -1, 0.34657359, 700, -700]
     got = np.empty_like(x)

@@ -1,3 +1,5 @@
+"""Guarantees that all aggregators share."""
+
 from functools import partial
 
 import pytest
@@ -24,7 +26,7 @@ D = 8
 
 
 class DistanceGraphPool(GraphCentralityPool):
-    """`GraphCentralityPool` with a graph that the states themselves give."""
+    """`GraphCentralityPool` with a graph computed from the states."""
 
     num_heads = 1
 
@@ -34,23 +36,23 @@ class DistanceGraphPool(GraphCentralityPool):
             padded = torch.nn.utils.rnn.pad_sequence(
                 states.split(lengths), batch_first=True
             )
-        wide = padded.float() if padded.element_size() < 4 else padded
-        wide = wide.nan_to_num()
+        x = padded.float() if padded.element_size() < 4 else padded
+        x = x.nan_to_num()
         with torch.autocast("cpu", enabled=False):
-            graph = (0.1 * wide @ wide.sin().mT).exp()
+            graph = (0.1 * x @ x.sin().mT).exp()
         return super().forward(states, graph, mask, lengths=lengths, **options)
 
 
 class DotConnectivity(Connectivity):
-    """A connectivity as a user would write it, without a mask of its own."""
+    """Connectivity as a user would write it, which does not mask its scores."""
 
     def __init__(self, embed_dim, device=None, dtype=None):
         super().__init__()
         self.key = torch.nn.Linear(embed_dim, embed_dim, device=device, dtype=dtype)
 
-    def forward(self, words):
-        keys = words.to_padded(project(self.key, words.states))
-        return (keys @ words.to_padded(words.states).mT).unsqueeze(1)
+    def forward(self, tokens):
+        keys = tokens.to_padded(project(self.key, tokens.states))
+        return (keys @ tokens.to_padded(tokens.states).mT).unsqueeze(1)
 
 
 BUILDERS = {
@@ -58,7 +60,7 @@ BUILDERS = {
     "mean": partial(MeanPool, D),
     "first": partial(FirstPool, D),
     "self-attention": partial(SelfAttentionPool, D),
-    "self-attention, 3 num_queries": partial(SelfAttentionPool, D, num_queries=3),
+    "self-attention, 3 queries": partial(SelfAttentionPool, D, num_queries=3),
     "intra-attention": partial(IntraAttentionPool, D),
     "routing": partial(DynamicRoutingPool, D),
     "routing, reverse": partial(DynamicRoutingPool, D, reverse=True, capsule_dim=3),
@@ -69,11 +71,11 @@ BUILDERS = {
         CentralityPool, D, hidden_dim=4, num_heads=3, connectivity="bilinear"
     ),
     "centrality, query": partial(CentralityPool, D, num_heads=2, connectivity="query"),
-    "centrality, own, flow": lambda **factory: CentralityPool(
+    "centrality, custom, incoming": lambda **factory: CentralityPool(
         D, connectivity=DotConnectivity(D, **factory), value="incoming", **factory
     ),
-    "centrality, flow": partial(CentralityPool, D, value="incoming"),
-    "centrality, flow, 2 heads, l2": partial(
+    "centrality, incoming": partial(CentralityPool, D, value="incoming"),
+    "centrality, incoming, 2 heads, l2": partial(
         CentralityPool,
         D,
         num_heads=2,
@@ -81,7 +83,7 @@ BUILDERS = {
         norm="l2",
         value="incoming",
     ),
-    "centrality, flow, power": partial(
+    "centrality, incoming, power": partial(
         CentralityPool, D, solver=PowerIteration(), value="incoming"
     ),
     "centrality, low rank": partial(
@@ -108,7 +110,7 @@ BUILDERS = {
         CentralityPool, D, solver=PowerIteration(gradient="unrolled")
     ),
 }
-OTHER_VALUES = ("routing", "flow")  # what is pooled are not the words themselves
+TRANSFORMED = ("routing", "incoming")  # do not pool the states themselves
 
 
 @pytest.fixture(params=BUILDERS)
@@ -139,7 +141,7 @@ def padded():
 
 
 class TestEveryAggregator:
-    def test_shapes_are_those_of_the_contract(self, pool, padded):
+    def test_output_shapes(self, pool, padded):
         states, mask = padded
         pooled = pool(states, mask, need_edges=True)
         assert pooled.vector.shape == (4, pool.out_dim)
@@ -151,19 +153,19 @@ class TestEveryAggregator:
             assert pooled.edges.shape == (4, 6, 6)
             assert pooled.head_edges.shape == (4, pool.num_heads, 6, 6)
 
-    def test_edges_come_only_when_asked_for(self, pool, padded):
+    def test_edges_are_returned_only_on_request(self, pool, padded):
         assert pool(*padded).edges is None
         assert pool(*padded).head_edges is None
 
-    @pytest.mark.parametrize("rubbish", [0.0, 1e30, torch.nan, torch.inf])
-    def test_padding_changes_nothing(self, pool, padded, rubbish):
+    @pytest.mark.parametrize("fill", [0.0, 1e30, torch.nan, torch.inf])
+    def test_padding_does_not_change_the_output(self, pool, padded, fill):
         states, mask = padded
         alone = pool(states[1:2, :2], mask[1:2, :2]).vector
-        filled = states.masked_fill(~mask.unsqueeze(-1), rubbish)
+        filled = states.masked_fill(~mask.unsqueeze(-1), fill)
         torch.testing.assert_close(pool(filled, mask).vector[1:2], alone)
         assert torch.equal(pool(filled, mask).vector, pool(states, mask).vector)
 
-    def test_where_the_padding_lies_changes_nothing(self, pool, padded):
+    def test_the_position_of_padding_does_not_change_the_output(self, pool, padded):
         states, mask = padded
         words = states[2][mask[2]].unsqueeze(0)
         torch.testing.assert_close(pool(states, mask).vector[2:3], pool(words).vector)
@@ -177,7 +179,7 @@ class TestEveryAggregator:
         for parameter in pool.parameters():
             assert parameter.grad.isfinite().all()
 
-    def test_flat_states_give_the_same_answer(self, pool, padded):
+    def test_ragged_states_give_the_same_output(self, pool, padded):
         states, mask = padded
         order = torch.argsort(~mask, dim=1, stable=True)  # words to the front
         states = states.gather(1, order.unsqueeze(-1).expand_as(states))
@@ -188,34 +190,34 @@ class TestEveryAggregator:
         torch.testing.assert_close(got.vector, want.vector)
         if want.weights is not None:
             torch.testing.assert_close(got.weights, want.weights[mask])
-            num_heads = want.head_weights.mT[mask].mT
-            torch.testing.assert_close(got.head_weights, num_heads)
+            head_weights = want.head_weights.mT[mask].mT
+            torch.testing.assert_close(got.head_weights, head_weights)
         if want.edges is not None:
             torch.testing.assert_close(got.edges, want.edges)
 
-    def test_order_of_the_batch_changes_nothing(self, pool, padded):
+    def test_the_order_of_texts_does_not_change_the_vectors(self, pool, padded):
         states, mask = padded
         order = torch.tensor([2, 0, 3, 1])
         torch.testing.assert_close(
             pool(states[order], mask[order]).vector, pool(states, mask).vector[order]
         )
 
-    def test_order_of_the_words_changes_nothing(self, name, pool, padded):
+    def test_the_order_of_words_does_not_change_the_vectors(self, name, pool, padded):
         if name == "first":
-            pytest.skip("the order is all that it looks at")
+            pytest.skip("depends on the order by definition")
         states, mask = padded
         order = torch.tensor([5, 0, 3, 1, 4, 2])
-        turned = pool(states[:, order], mask[:, order])
-        torch.testing.assert_close(turned.vector, pool(states, mask).vector)
+        permuted = pool(states[:, order], mask[:, order])
+        torch.testing.assert_close(permuted.vector, pool(states, mask).vector)
 
-    def test_inputs_are_left_alone(self, pool, padded):
+    def test_inputs_are_not_modified(self, pool, padded):
         states, mask = padded
         before = states.clone(), mask.clone()
         pool(states.requires_grad_(), mask).vector.sum().backward()
         assert torch.equal(states, before[0])
         assert torch.equal(mask, before[1])
 
-    def test_a_text_with_no_words_gets_zeros_and_gives_no_gradient(self, pool, padded):
+    def test_a_text_with_no_words_gets_zeros_and_zero_gradients(self, pool, padded):
         states, mask = padded
         mask[0] = False
         states.requires_grad_()
@@ -235,23 +237,23 @@ class TestEveryAggregator:
         assert pooled.vector.shape == (shape[0], pool.out_dim)
         assert (pooled.vector == 0).all()
 
-    def test_no_mask_means_that_every_word_counts(self, pool, padded):
+    def test_the_default_mask_has_no_padding(self, pool, padded):
         states, mask = padded
-        everything = torch.ones_like(mask)
-        assert torch.equal(pool(states).vector, pool(states, everything).vector)
+        full = torch.ones_like(mask)
+        assert torch.equal(pool(states).vector, pool(states, full).vector)
 
     @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32])
-    def test_masks_of_0_and_1_mean_the_same_as_bool(self, pool, padded, dtype):
+    def test_numeric_masks_are_equivalent_to_bool(self, pool, padded, dtype):
         states, mask = padded
         want = pool(states, mask).vector
         assert torch.equal(pool(states, mask.to(dtype)).vector, want)
 
-    def test_what_it_has_is_declared(self, pool, padded):
+    def test_has_weights_and_has_graph_describe_the_output(self, pool, padded):
         pooled = pool(*padded, need_edges=True)
         assert (pooled.weights is not None) == pool.has_weights
         assert (pooled.edges is not None) == pool.has_graph
 
-    def test_parameters_have_the_device_and_dtype_that_are_asked_for(self, name):
+    def test_parameters_have_the_given_device_and_dtype(self, name):
         pool = BUILDERS[name](device="meta", dtype=torch.float64)
         for parameter in pool.parameters():
             assert parameter.is_meta
@@ -267,19 +269,19 @@ class TestEveryAggregator:
         if convert_parameters:
             pool = pool.to(dtype)
         pooled = pool(states, mask, need_edges=True)
-        wide = pool.float()(states.float(), mask)
+        single = pool.float()(states.float(), mask)
         assert pooled.vector.dtype == dtype
-        torch.testing.assert_close(pooled.vector, wide.vector.to(dtype))
+        torch.testing.assert_close(pooled.vector, single.vector.to(dtype))
         assert pooled.weights is None or pooled.weights.dtype == dtype
 
-    def test_autocast_does_not_reach_inside(self, pool, padded):
+    def test_autocast_has_no_effect(self, pool, padded):
         states, mask = padded
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            inside = pool(states, mask).vector
-        assert torch.equal(inside, pool(states, mask).vector)
+            vector = pool(states, mask).vector
+        assert torch.equal(vector, pool(states, mask).vector)
 
     @pytest.mark.parametrize("scale", [1e-30, 1e2, 1e4, 1e9])
-    def test_gradients_are_finite_for_scores_of_any_size(self, pool, padded, scale):
+    def test_gradients_are_finite_for_scores_of_any_scale(self, pool, padded, scale):
         states, mask = padded
         with torch.no_grad():
             for parameter in pool.parameters():
@@ -292,8 +294,8 @@ class TestEveryAggregator:
         for parameter in pool.parameters():
             assert parameter.grad.isfinite().all()
 
-    def test_one_word_gives_that_word(self, name, pool):
-        if any(other in name for other in OTHER_VALUES):
+    def test_the_vector_of_a_single_word_is_its_state(self, name, pool):
+        if any(part in name for part in TRANSFORMED):
             pytest.skip("see test_aggregators.py and test_centrality_options.py")
         word = torch.randn(5, 1, D)
         copies = pool.out_dim // D
@@ -311,13 +313,13 @@ class TestEveryAggregator:
             fast_mode=True,
         )
 
-    def test_state_survives_save_and_load(self, name, pool, padded, tmp_path):
+    def test_save_and_load(self, name, pool, padded, tmp_path):
         save_file(pool.state_dict(), tmp_path / "pool.safetensors")
         other = BUILDERS[name]()
         other.load_state_dict(load_file(tmp_path / "pool.safetensors"))
         assert torch.equal(other(*padded).vector, pool(*padded).vector)
 
-    def test_reset_draws_the_same_from_the_same_seed(self, pool):
+    def test_reset_parameters_is_reproducible(self, pool):
         draws = []
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
@@ -327,9 +329,9 @@ class TestEveryAggregator:
             assert torch.equal(first, again)
             assert not torch.equal(first, other)
 
-    def test_repr_tells_what_it_is(self, pool):
-        words = repr(pool).replace("\n", " ").split()
-        assert " ".join(words).startswith(
+    def test_repr_starts_with_class_and_dimension(self, pool):
+        text = " ".join(repr(pool).split())
+        assert text.startswith(
             (f"{type(pool).__name__}({D}", f"{type(pool).__name__}( {D}")
         )
 
@@ -354,8 +356,6 @@ class TestEveryAggregator:
             ),
         ],
     )
-    def test_a_wrong_argument_is_refused_with_what_came(
-        self, pool, states, mask, parts
-    ):
+    def test_invalid_arguments_raise_an_error(self, pool, states, mask, parts):
         with pytest.raises(ValueError, match=mentions(*parts)):
             pool(states, mask)

@@ -1,4 +1,4 @@
-"""`CentralityPool` with ``max_relative_distance``: the graph knows how far apart words stand."""
+"""Relative distance bias of `CentralityPool`."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,7 @@ from perron import CentralityPool
 D = 3
 
 
-def pool_with_order(
-    connectivity="mlp", num_heads=2, max_relative_distance=2, **options
-):
+def pool_with_bias(connectivity="mlp", num_heads=2, max_relative_distance=2, **options):
     pool = CentralityPool(
         D,
         hidden_dim=4,
@@ -27,74 +25,73 @@ def pool_with_order(
 
 
 def by_hand(pool, states):
-    """Return the weights of each head, (H, N), from scores without order."""
-    pool_without = CentralityPool(
+    """Return the weights of each head, (H, N), from edges without the bias."""
+    plain = CentralityPool(
         D, hidden_dim=4, num_heads=pool.num_heads, connectivity=pool.connectivity_name
     ).double()
-    own = pool.state_dict()
-    own.pop("distance.bias")
-    pool_without.load_state_dict(own)
-    found = pool_without(states[None], need_edges=True)
-    n, max_relative_distance = len(states), pool.max_relative_distance
+    state = pool.state_dict()
+    state.pop("distance.bias")
+    plain.load_state_dict(state)
+    output = plain(states[None], need_edges=True)
+    n, limit = len(states), pool.max_relative_distance
     weights = []
     for head in range(pool.num_heads):
-        edges = found.head_edges[0, head].detach().numpy().copy()
+        edges = output.head_edges[0, head].detach().numpy().copy()
         for i in range(n):
             for j in range(n):
-                cut = max(-max_relative_distance, min(max_relative_distance, i - j))
-                edges[i, j] *= np.exp(
-                    pool.distance.bias[head, cut + max_relative_distance].item()
-                )
+                distance = max(-limit, min(limit, i - j))
+                bias = pool.distance.bias[head, distance + limit].item()
+                edges[i, j] *= np.exp(bias)
         weights.append(stationary_by_eig(edges / edges.sum(0)))
     return np.stack(weights)
 
 
 @pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "query"])
 @pytest.mark.parametrize("words", [1, 2, 7])
-def test_edges_are_multiplied_by_what_their_distance_says(connectivity, words):
-    pool = pool_with_order(connectivity)
+def test_the_bias_multiplies_edges_by_its_exponential(connectivity, words):
+    pool = pool_with_bias(connectivity)
     states = torch.randn(words, D, dtype=torch.float64)
-    found = pool(states[None]).head_weights[0].detach().numpy()
-    np.testing.assert_allclose(found, by_hand(pool, states), atol=1e-10)
+    weights = pool(states[None]).head_weights[0].detach().numpy()
+    np.testing.assert_allclose(weights, by_hand(pool, states), atol=1e-10)
 
 
-def test_at_first_it_changes_nothing():
+def test_the_initial_bias_is_zero():
     torch.manual_seed(3)
     plain = CentralityPool(D)
     torch.manual_seed(3)
-    ordered = CentralityPool(D, max_relative_distance=4)
+    biased = CentralityPool(D, max_relative_distance=4)
     states = torch.randn(2, 5, D)
-    torch.testing.assert_close(ordered(states).vector, plain(states).vector)
-    torch.nn.init.ones_(ordered.distance.bias)
-    ordered.reset_parameters()
-    assert not ordered.distance.bias.any()
+    torch.testing.assert_close(biased(states).vector, plain(states).vector)
+    torch.nn.init.ones_(biased.distance.bias)
+    biased.reset_parameters()
+    assert not biased.distance.bias.any()
 
 
-def test_padding_anywhere_changes_no_distance():
-    pool = pool_with_order()
+def test_padding_does_not_change_distances():
+    pool = pool_with_bias()
     states = torch.randn(1, 4, D, dtype=torch.float64)
     mask = torch.tensor([[0, 1, 0, 0, 1, 1, 0, 1, 0]], dtype=torch.bool)
-    spread = torch.full((1, 9, D), torch.nan, dtype=torch.float64)
-    spread[mask] = states[0]
-    torch.testing.assert_close(pool(spread, mask).vector, pool(states).vector)
-    flat = pool(states[0], lengths=[4])
-    torch.testing.assert_close(flat.vector, pool(states).vector)
-    empty = pool(spread, torch.zeros_like(mask))
+    padded = torch.full((1, 9, D), torch.nan, dtype=torch.float64)
+    padded[mask] = states[0]
+    torch.testing.assert_close(pool(padded, mask).vector, pool(states).vector)
+    ragged = pool(states[0], lengths=[4])
+    torch.testing.assert_close(ragged.vector, pool(states).vector)
+    empty = pool(padded, torch.zeros_like(mask))
     assert not empty.vector.any()
 
 
-def test_order_matters_only_with_it():
+def test_the_order_of_words_matters_only_with_the_bias():
     states = torch.randn(1, 6, D, dtype=torch.float64)
-    turned = states.flip(1)
+    flipped = states.flip(1)
     plain = CentralityPool(D).double()
-    torch.testing.assert_close(plain(states).vector, plain(turned).vector)
-    pool = pool_with_order()
-    assert not torch.allclose(pool(states).vector, pool(turned).vector)
+    torch.testing.assert_close(plain(states).vector, plain(flipped).vector)
+    pool = pool_with_bias()
+    assert not torch.allclose(pool(states).vector, pool(flipped).vector)
 
 
 @pytest.mark.parametrize("value", ["states", "incoming"])
 def test_gradients(value):
-    pool = pool_with_order(value=value)
+    pool = pool_with_bias(value=value)
     states = torch.randn(2, 5, D, dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0]], dtype=torch.bool)
 
@@ -106,18 +103,18 @@ def test_gradients(value):
     assert gradcheck(run, (states, bias))
 
 
-def test_many_threads_find_the_same_gradient_each_time(four_threads):
-    """A run that is resumed ends with the same weights only if they do."""
+def test_the_gradient_is_deterministic_with_several_threads(four_threads):
+    """A resumed run ends with the same weights only if it is."""
     pool = CentralityPool(D, max_relative_distance=2)
     states = torch.randn(32, 60, D)  # enough for torch to use its threads
-    found = set()
+    gradients = set()
     for _ in range(10):
         pool.zero_grad()
         pool(states).vector.square().sum().backward()
-        found.add(tuple(pool.distance.bias.grad.flatten().tolist()))
-    assert len(found) == 1
+        gradients.add(tuple(pool.distance.bias.grad.flatten().tolist()))
+    assert len(gradients) == 1
 
 
-def test_it_is_told_if_it_is_there():
+def test_repr_shows_the_option_only_if_it_is_set():
     assert "max_relative_distance=2" in repr(CentralityPool(D, max_relative_distance=2))
     assert "max_relative_distance" not in repr(CentralityPool(D))

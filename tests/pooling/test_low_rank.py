@@ -1,4 +1,4 @@
-"""Centrality in linear time is the centrality of the graph that it never builds."""
+"""Low-rank centrality agrees with the explicit graph, in linear time."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def pool(heads):
     pool = CentralityPool(D, 7, heads, connectivity="low_rank", rank=4).double()
     with torch.no_grad():
         for parameter in pool.parameters():
-            parameter.mul_(4)  # topics that differ
+            parameter.mul_(4)  # make the topics differ
     return pool
 
 
@@ -34,7 +34,7 @@ def batch():
 
 
 def features(pool, states):
-    """φ and ψ, straight from the parameters: (B, N, H, r)."""
+    """Return φ and ψ, computed from the parameters, (B, N, H, r)."""
     net = pool.connectivity
     f = net.to_words(net.target(states).tanh())
     g = net.of_words(net.source(states).tanh())
@@ -42,7 +42,7 @@ def features(pool, states):
 
 
 def explicit_graph(pool, states, mask):
-    """A_ij ∝ φ_i·ψ_j, each column scaled to sum to one: (B, H, N, N)."""
+    """Return A_ij ∝ φ_i·ψ_j with normalized columns, (B, H, N, N)."""
     phi, psi = features(pool, states)
     graph = torch.einsum("bihr,bjhr->bhij", phi, psi)
     graph = graph * mask[:, None, :, None] * mask[:, None, None, :]
@@ -50,12 +50,12 @@ def explicit_graph(pool, states, mask):
     return graph / torch.where(total == 0, 1, total)
 
 
-def test_edges_are_those_of_the_features(pool, batch):
+def test_edges_agree_with_the_features(pool, batch):
     pooled = pool(*batch, need_edges=True)
     torch.testing.assert_close(pooled.head_edges, explicit_graph(pool, *batch))
 
 
-def test_weights_and_gradients_are_those_of_the_dense_path(pool, heads, batch):
+def test_weights_and_gradients_agree_with_the_dense_graph(pool, heads, batch):
     states, mask = batch
     states.requires_grad_()
     leaves = (states, *pool.parameters())
@@ -73,7 +73,7 @@ def test_weights_and_gradients_are_those_of_the_dense_path(pool, heads, batch):
     )
 
 
-def test_the_power_method_on_the_chain_gives_the_same_weights(pool, batch):
+def test_power_iteration_on_the_chain_gives_the_same_weights(pool, batch):
     want = pool(*batch).weights
     pool.solver = PowerIteration(tol=1e-13, max_iter=5000)
     pooled = pool(*batch)
@@ -81,38 +81,38 @@ def test_the_power_method_on_the_chain_gives_the_same_weights(pool, batch):
     assert pooled.solver_info.converged.all()
 
 
-def test_texts_of_very_different_length_need_no_padding(pool):
+def test_texts_of_very_different_lengths_agree_with_single_texts(pool):
     states = torch.randn(3005, D, dtype=torch.float64).requires_grad_()
     lengths = [3000, 0, 2, 3]
-    together = pool(states, lengths=lengths).vector
-    alone = torch.cat([pool(t.unsqueeze(0)).vector for t in states.split(lengths)])
-    torch.testing.assert_close(together, alone)
-    grad = torch.randn_like(together)
+    batched = pool(states, lengths=lengths).vector
+    single = torch.cat([pool(t.unsqueeze(0)).vector for t in states.split(lengths)])
+    torch.testing.assert_close(batched, single)
+    grad = torch.randn_like(batched)
     torch.testing.assert_close(
-        torch.autograd.grad(together, states, grad),
-        torch.autograd.grad(alone, states, grad),
+        torch.autograd.grad(batched, states, grad),
+        torch.autograd.grad(single, states, grad),
     )
 
 
-def test_nothing_grows_with_the_square_of_the_words():
+def test_memory_is_linear_in_the_number_of_words():
     pool = CentralityPool(8, connectivity="low_rank")
     states = torch.randn(1, 20_000, 8, requires_grad=True)
-    largest = []
+    sizes = []
     with torch.autograd.graph.saved_tensors_hooks(
-        lambda t: (largest.append(t.numel()), t)[1], lambda t: t
+        lambda t: (sizes.append(t.numel()), t)[1], lambda t: t
     ):
         pool(states).vector.sum().backward()
-    assert max(largest) <= 20_000 * 100  # two hidden layers of 50 units
+    assert max(sizes) <= 20_000 * 100  # two hidden layers of 50 units
 
 
-def test_a_graph_too_large_to_look_at_is_refused():
+def test_need_edges_of_a_very_large_graph_raises_an_error():
     pool = CentralityPool(D, connectivity="low_rank")
     with pytest.raises(ValueError, match=mentions("4 GB", "need_edges")):
         pool(torch.randn(1, 32_000, D), need_edges=True)
 
 
-def test_scores_of_any_size_keep_their_meaning():
-    """Two topics with all the weight on one word each: that is where the walk ends."""
+def test_very_large_scores_do_not_overflow():
+    """Each of two topics puts all its weight on one word, where the walk ends."""
     pool = CentralityPool(2, 2, connectivity="low_rank", rank=2, activation="relu")
     net = pool.connectivity
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Flat states: what says where a text ends, and what is refused."""
+"""Ragged states with lengths or offsets."""
 
 import pytest
 import torch
@@ -9,16 +9,16 @@ from perron import MeanPool, SelfAttentionPool
 STATES = torch.arange(10.0).view(5, 2)
 
 
-def test_lengths_and_offsets_say_the_same_by_hand():
+def test_lengths_and_offsets_are_equivalent():
     want = torch.tensor([[1.0, 2.0], [0.0, 0.0], [6.0, 7.0]])
     pool = MeanPool(2)
-    for given in ([2, 0, 3], torch.tensor([2, 0, 3]), torch.tensor([2, 0, 3]).int()):
-        torch.testing.assert_close(pool(STATES, lengths=given).vector, want)
-    for given in ([0, 2, 2, 5], torch.tensor([0, 2, 2, 5], dtype=torch.int32)):
-        torch.testing.assert_close(pool(STATES, offsets=given).vector, want)
+    for lengths in ([2, 0, 3], torch.tensor([2, 0, 3]), torch.tensor([2, 0, 3]).int()):
+        torch.testing.assert_close(pool(STATES, lengths=lengths).vector, want)
+    for offsets in ([0, 2, 2, 5], torch.tensor([0, 2, 2, 5], dtype=torch.int32)):
+        torch.testing.assert_close(pool(STATES, offsets=offsets).vector, want)
 
 
-def test_weights_are_flat_too():
+def test_weights_are_ragged_too():
     pooled = SelfAttentionPool(2, num_queries=3)(STATES, lengths=[2, 0, 3])
     assert pooled.weights.shape == (5,)
     assert pooled.head_weights.shape == (3, 5)
@@ -26,14 +26,14 @@ def test_weights_are_flat_too():
 
 
 @pytest.mark.parametrize("lengths", [[], [0, 0]])
-def test_no_words_at_all(lengths):
+def test_batches_without_words_work(lengths):
     pooled = SelfAttentionPool(2)(STATES[:0], lengths=lengths)
     assert pooled.vector.shape == (len(lengths), 2)
     assert (pooled.vector == 0).all()
 
 
 @pytest.mark.parametrize(
-    ("given", "parts"),
+    ("arguments", "parts"),
     [
         ({"lengths": [2, 2]}, ["lengths", 4, "states", 5]),
         ({"lengths": [7, -2]}, ["lengths", 0, -2, "text 1"]),
@@ -49,11 +49,11 @@ def test_no_words_at_all(lengths):
         ({"lengths": [5], "mask": torch.ones(5).bool()}, ["mask"]),
     ],
 )
-def test_what_does_not_fit_is_refused(given, parts):
+def test_invalid_lengths_and_offsets_raise_an_error(arguments, parts):
     with pytest.raises(ValueError, match=mentions(*parts)):
-        MeanPool(2)(STATES, **given)
+        MeanPool(2)(STATES, **arguments)
 
 
-def test_flat_states_of_the_wrong_shape_are_refused():
+def test_ragged_states_of_the_wrong_shape_raise_an_error():
     with pytest.raises(ValueError, match=mentions("(M, 2)", (1, 5, 2))):
         MeanPool(2)(STATES.unsqueeze(0), lengths=[5])

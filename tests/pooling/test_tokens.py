@@ -1,4 +1,4 @@
-"""Words side by side and padded words do the same, twice differentiable."""
+"""Padded and ragged token batches agree, including second derivatives."""
 
 import pytest
 import torch
@@ -14,18 +14,20 @@ MASKS = {
 }
 
 METHODS = {
-    "softmax": lambda words: words.to_padded(words.softmax(words.states)),
-    "logsumexp": lambda words: words.logsumexp(words.states)[words.mask.any(1)],
-    "sum": lambda words: words.sum(words.states.square()),
-    "max": lambda words: words.max(),
-    "weighted_sum": lambda words: words.weighted_sum(words.states[..., :2].sin()),
-    "weigh values": lambda words: words.weighted_sum(words.states, words.states.cos()),
-    "broadcast": lambda words: words.to_padded(
-        words.states * words.broadcast(words.sum(words.states))
+    "softmax": lambda tokens: tokens.to_padded(tokens.softmax(tokens.states)),
+    "logsumexp": lambda tokens: tokens.logsumexp(tokens.states)[tokens.mask.any(1)],
+    "sum": lambda tokens: tokens.sum(tokens.states.square()),
+    "max": lambda tokens: tokens.max(),
+    "weighted_sum": lambda tokens: tokens.weighted_sum(tokens.states[..., :2].sin()),
+    "weighted_sum of values": lambda tokens: tokens.weighted_sum(
+        tokens.states, tokens.states.cos()
     ),
-    "mean_weights": lambda words: words.weighted_sum(words.mean_weights()),
-    "to_ragged": lambda words: words.to_padded(
-        words.to_ragged(words.to_padded(words.states))
+    "broadcast": lambda tokens: tokens.to_padded(
+        tokens.states * tokens.broadcast(tokens.sum(tokens.states))
+    ),
+    "mean_weights": lambda tokens: tokens.weighted_sum(tokens.mean_weights()),
+    "to_ragged": lambda tokens: tokens.to_padded(
+        tokens.to_ragged(tokens.to_padded(tokens.states))
     ),
 }
 
@@ -45,50 +47,54 @@ def random_states(mask):
     return torch.randn(*mask.shape, 3, generator=rng, dtype=torch.float64)
 
 
-def packed_result(method, mask):
+def ragged_result(method, mask):
     return lambda states: method(pack(states, mask))
 
 
 def padded_result(method, mask):
-    absent = ~mask.unsqueeze(-1)
-    return lambda states: method(PaddedTokens(states.masked_fill(absent, 0), mask))
+    padding = ~mask.unsqueeze(-1)
+    return lambda states: method(PaddedTokens(states.masked_fill(padding, 0), mask))
 
 
-def test_both_forms_give_the_same_with_the_same_slope(mask, method):
+def test_padded_and_ragged_results_and_gradients_agree(mask, method):
     states = random_states(mask).requires_grad_()
-    found = []
-    for form in (packed_result, padded_result):
-        value = form(method, mask)(states)
+    results = []
+    for result in (ragged_result, padded_result):
+        value = result(method, mask)(states)
         grad = torch.linspace(-1, 2, value.numel(), dtype=torch.float64)
-        found.append((value, *torch.autograd.grad(value, states, grad.view_as(value))))
-    torch.testing.assert_close(*found)
+        results.append(
+            (value, *torch.autograd.grad(value, states, grad.view_as(value)))
+        )
+    torch.testing.assert_close(*results)
 
 
-def test_first_and_second_derivatives_of_packed_words(mask, method):
+def test_first_and_second_derivatives_of_ragged_tokens(mask, method):
     states = random_states(mask).requires_grad_()
-    assert gradcheck(packed_result(method, mask), (states,))
-    assert gradgradcheck(packed_result(method, mask), (states,))
+    assert gradcheck(ragged_result(method, mask), (states,))
+    assert gradgradcheck(ragged_result(method, mask), (states,))
 
 
 def test_a_full_batch_is_not_copied():
     states = torch.randn(3, 4, 2)
-    words = pack(states, torch.ones(3, 4, dtype=torch.bool))
-    assert words.states.data_ptr() == states.data_ptr()
+    tokens = pack(states, torch.ones(3, 4, dtype=torch.bool))
+    assert tokens.states.data_ptr() == states.data_ptr()
 
 
-def test_without_compiled_kernels_the_sums_are_the_same(mask, method):
-    """Other devices have plain torch instead: here it runs on the CPU."""
+def test_numba_and_torch_kernels_agree(mask, method):
+    """Other devices use the torch kernels, which run on the CPU here."""
     states = random_states(mask).requires_grad_()
-    found = []
+    results = []
     for kernels in ("numba", "torch"):
         with use(kernels):
-            value = packed_result(method, mask)(states)
+            value = ragged_result(method, mask)(states)
         grad = torch.linspace(-1, 2, value.numel(), dtype=torch.float64)
-        found.append((value, *torch.autograd.grad(value, states, grad.view_as(value))))
-    torch.testing.assert_close(*found)
+        results.append(
+            (value, *torch.autograd.grad(value, states, grad.view_as(value)))
+        )
+    torch.testing.assert_close(*results)
 
 
-def test_long_texts_are_weighed_by_matrix_products():
+def test_weighted_sums_of_long_texts():
     states = torch.randn(700, 5, dtype=torch.float64).requires_grad_()
     weights = torch.randn(700, 3, dtype=torch.float64).requires_grad_()
     mask = torch.arange(600) < torch.tensor([[600], [100]])
@@ -104,9 +110,9 @@ def test_long_texts_are_weighed_by_matrix_products():
     )
 
 
-def test_an_undefined_number_is_the_largest():
+def test_nan_is_the_maximum():
     states = torch.tensor([[[1.0], [torch.nan], [5.0]], [[1.0], [2.0], [0.0]]])
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
-    largest = pack(states, mask).max()
-    assert largest[0].isnan().all()
-    assert largest[1] == 2
+    maximum = pack(states, mask).max()
+    assert maximum[0].isnan().all()
+    assert maximum[1] == 2

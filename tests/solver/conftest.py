@@ -5,22 +5,22 @@ import pytest
 from perron.kernels import Backend, Kernels, gth_cpu, use
 
 
-def with_short_limit(limit: int) -> Backend:
-    """Return the CPU's kernels with another limit between its two ways."""
+def make_backend(limit: int) -> Backend:
+    """Return the CPU kernels with a different limit between short and long texts."""
     forward = partial(gth_cpu.forward, short_limit=limit)
     backward = partial(gth_cpu.backward, short_limit=limit)
     return Backend("numba", lambda: {"stationary": Kernels(forward, backward)})
 
 
 KERNELS = {
-    "short": with_short_limit(10**9),
-    "long": with_short_limit(-1),
+    "short": make_backend(10**9),
+    "long": make_backend(-1),
     "torch": "torch",
 }
 
 
 @pytest.fixture(params=KERNELS)
 def kernel(request):
-    """Make `stationary_distribution` use one implementation for texts of every length."""
+    """Use one implementation of `stationary_distribution` for texts of all lengths."""
     with use(KERNELS[request.param]):
         yield request.param

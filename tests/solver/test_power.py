@@ -1,3 +1,5 @@
+"""Power iteration and its three gradients."""
+
 import numpy as np
 import pytest
 import torch
@@ -13,30 +15,30 @@ GRADIENTS = ["unrolled", "truncated", "reverse"]
 
 
 def second_eigenvalue(edges: torch.Tensor) -> float:
-    """|λ₂/λ₁| of one matrix."""
+    """Return |λ₂/λ₁| of one matrix."""
     sizes = torch.linalg.eigvals(edges).abs().sort(descending=True).values
     return float(sizes[1] / sizes[0])
 
 
-def gradient_to_edges(edges, grad, **settings) -> torch.Tensor:
-    moved = edges.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(
-        power_iteration(moved, **settings).vector, moved, grad
-    )
-    return slope
+def edge_gradient(edges, grad, **settings) -> torch.Tensor:
+    leaf = edges.clone().requires_grad_()
+    vector = power_iteration(leaf, **settings).vector
+    return torch.autograd.grad(vector, leaf, grad)[0]
 
 
 def exact_gradient(edges, grad) -> torch.Tensor:
-    """Of the unit eigenvector of a left-stochastic matrix."""
-    moved = edges.clone().requires_grad_()
-    weights = stationary_distribution(moved, norm="l2")
-    (slope,) = torch.autograd.grad(weights, moved, grad)
-    return slope
+    """Return the gradient of the unit eigenvector of a left-stochastic matrix."""
+    leaf = edges.clone().requires_grad_()
+    weights = stationary_distribution(leaf, norm="l2")
+    return torch.autograd.grad(weights, leaf, grad)[0]
 
 
-def to_scores(slope: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-    """On to the scores whose softmax the edges are: two gradients agree only there."""
-    return edges * (slope - (edges * slope).sum(-2, keepdim=True))
+def score_gradient(grad: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+    """Backpropagate to the scores whose softmax the edges are.
+
+    The gradients of different solvers agree only there.
+    """
+    return edges * (grad - (edges * grad).sum(-2, keepdim=True))
 
 
 # The algorithm
@@ -44,7 +46,7 @@ def to_scores(slope: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("stochastic", [True, False])
 @pytest.mark.parametrize("tol", [1e-4, 1e-10])
-def test_it_is_the_papers_algorithm_to_the_letter(tol, stochastic):
+def test_results_and_iterations_agree_with_algorithm_1(tol, stochastic):
     edges = random_edges(6, 5, 5)
     if stochastic:
         edges = edges / edges.sum(-2, keepdim=True)
@@ -68,7 +70,7 @@ def test_eigenvector_and_eigenvalue_of_any_positive_matrix():
     )
 
 
-def test_it_agrees_with_the_exact_answer_on_stochastic_matrices():
+def test_agrees_with_the_direct_solver_on_stochastic_matrices():
     edges = softmax_edges(9, 12, 12, std=2)
     mask = random_mask(9, 12)
     edges = edges * mask[:, :, None] / (edges * mask[:, :, None]).sum(-2, keepdim=True)
@@ -78,7 +80,7 @@ def test_it_agrees_with_the_exact_answer_on_stochastic_matrices():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e20, 1e35])
-def test_the_scale_of_the_matrix_changes_nothing_but_the_eigenvalue(scale):
+def test_the_scale_of_the_matrix_changes_only_the_eigenvalue(scale):
     edges = random_edges(3, 5, 5).float()
     want, got = power_iteration(edges), power_iteration(edges * scale)
     torch.testing.assert_close(got.vector, want.vector)
@@ -86,13 +88,13 @@ def test_the_scale_of_the_matrix_changes_nothing_but_the_eigenvalue(scale):
     assert got.info.converged.all()
 
 
-def test_each_text_stops_when_its_own_rule_is_met():
-    flat, lopsided = softmax_edges(8, 8, std=0.1), softmax_edges(8, 8, std=4)
-    together = torch.stack([flat, lopsided, flat, flat, flat])
-    result = power_iteration(together)
+def test_each_text_stops_on_its_own_criterion():
+    flat, skewed = softmax_edges(8, 8, std=0.1), softmax_edges(8, 8, std=4)
+    batch = torch.stack([flat, skewed, flat, flat, flat])
+    result = power_iteration(batch)
     assert result.info.iterations[0] < result.info.iterations[1]
     for text in range(5):
-        alone = power_iteration(together[text])
+        alone = power_iteration(batch[text])
         assert alone.info.iterations == result.info.iterations[text]
         torch.testing.assert_close(alone.vector, result.vector[text])
 
@@ -101,35 +103,35 @@ def test_finished_texts_are_no_longer_multiplied(monkeypatch):
     from perron.solver import power
 
     rows = []
-    right = power._matvec
+    matvec = power._matvec
     monkeypatch.setattr(
-        power, "_matvec", lambda A, v: (rows.append(len(A)), right(A, v))[1]
+        power, "_matvec", lambda A, v: (rows.append(len(A)), matvec(A, v))[1]
     )
-    flat, lopsided = softmax_edges(8, 8, std=0.1), softmax_edges(8, 8, std=4)
-    power_iteration(torch.stack([lopsided, *[flat] * 9]))
+    flat, skewed = softmax_edges(8, 8, std=0.1), softmax_edges(8, 8, std=4)
+    power_iteration(torch.stack([skewed, *[flat] * 9]))
     assert rows[0] == 10
-    assert rows[-2] == 1  # the very last one is for the eigenvalue of all
+    assert rows[-2] == 1  # the last product computes the eigenvalues of all texts
 
 
-def test_the_tolerance_depends_on_the_dtype_and_the_papers_can_be_asked_for():
+def test_the_default_tolerance_depends_on_the_dtype():
     assert default_tolerance(torch.float64) == 1e-10
     assert default_tolerance(torch.float32) == 1e-6
     edges = softmax_edges(50, 20, 20, std=1)
     assert power_iteration(edges).info.converged.all()
     assert power_iteration(edges.float()).info.converged.all()
-    papers = power_iteration(edges.float(), tol=1e-10)
-    assert not papers.info.converged.all()
-    assert (papers.info.iterations[~papers.info.converged] == 200).all()
+    strict = power_iteration(edges.float(), tol=1e-10)  # the paper's tolerance
+    assert not strict.info.converged.all()
+    assert (strict.info.iterations[~strict.info.converged] == 200).all()
 
 
-def test_converged_does_not_mean_right():
+def test_converged_does_not_imply_accurate():
     edges = torch.from_numpy(kmr_sequential(3, 1 / 3, 1e-14))
     result = power_iteration(edges, tol=1e-14, norm="sum")
     assert result.info.converged
     assert (result.vector - stationary_distribution(edges)).abs().sum() > 0.5
 
 
-def test_giving_up_is_reported():
+def test_reaching_max_iter_is_reported():
     edges = softmax_edges(3, 9, 9, std=6)
     info = power_iteration(edges, max_iter=2).info
     assert info.iterations.tolist() == [2, 2, 2]
@@ -137,20 +139,20 @@ def test_giving_up_is_reported():
     assert (info.residual > 1e-10).all()
 
 
-def test_start_may_be_random_or_given():
+def test_start_can_be_a_generator_or_a_tensor():
     edges = random_edges(4, 6, 6)
     want = power_iteration(edges, tol=1e-13).vector
     rng = torch.Generator().manual_seed(1)
     torch.testing.assert_close(
         power_iteration(edges, tol=1e-13, start=rng).vector, want
     )
-    given = power_iteration(edges, tol=1e-13, start=0.1 + torch.rand(6).double())
-    torch.testing.assert_close(given.vector, want)
-    close = power_iteration(edges, start=want)
-    assert (close.info.iterations == 1).all()
+    result = power_iteration(edges, tol=1e-13, start=0.1 + torch.rand(6).double())
+    torch.testing.assert_close(result.vector, want)
+    result = power_iteration(edges, start=want)
+    assert (result.info.iterations == 1).all()
 
 
-# The gradients
+# Gradients
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
@@ -159,11 +161,11 @@ def test_gradcheck(gradient, norm):
     edges = random_edges(2, 2, 3, 3).requires_grad_()
     mask = random_mask(4, 3).view(2, 2, 3)
 
-    def both(edges):
+    def solve(edges):
         settings = {"gradient": gradient, "norm": norm, "tol": 1e-14}
         return power_iteration(edges, mask, **settings)[:2]
 
-    assert gradcheck(both, (edges,))
+    assert gradcheck(solve, (edges,))
 
 
 @pytest.mark.parametrize("gradient", ["unrolled", "truncated"])
@@ -173,22 +175,25 @@ def test_unrolled_and_truncated_can_be_differentiated_twice(gradient):
     assert gradgradcheck(lambda e: power_iteration(e, **settings).vector, (edges,))
 
 
-def test_reverse_refuses_the_second_derivative_with_the_remedy():
+def test_second_derivative_of_reverse_raises_an_error_with_advice():
     edges = random_edges(3, 3).requires_grad_()
     vector = power_iteration(edges).vector
-    (slope,) = torch.autograd.grad(vector[0], edges, create_graph=True)
+    (grad,) = torch.autograd.grad(vector[0], edges, create_graph=True)
     with pytest.raises(RuntimeError, match='gradient="unrolled"'):
-        slope.sum().backward()
+        grad.sum().backward()
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
-def test_every_gradient_is_that_of_the_exact_solver(gradient):
+def test_every_gradient_agrees_with_the_direct_solver(gradient):
     edges = softmax_edges(8, 8, std=1)
     grad = torch.randn(8, dtype=torch.float64)
-    slope = gradient_to_edges(edges, grad, gradient=gradient, tol=1e-14)
+    got = edge_gradient(edges, grad, gradient=gradient, tol=1e-14)
     want = exact_gradient(edges, grad)
     torch.testing.assert_close(
-        to_scores(slope, edges), to_scores(want, edges), rtol=1e-8, atol=1e-9
+        score_gradient(got, edges),
+        score_gradient(want, edges),
+        rtol=1e-8,
+        atol=1e-9,
     )
 
 
@@ -202,22 +207,22 @@ def bytes_saved(**settings) -> int:
     return sum(saved)
 
 
-def test_reverse_saves_the_same_for_10_and_for_200_steps():
+def test_memory_of_reverse_does_not_depend_on_max_iter():
     ten = bytes_saved(max_iter=10, gradient="reverse")
     assert ten == bytes_saved(max_iter=200, gradient="reverse")
     assert bytes_saved(max_iter=20, gradient="unrolled") > 2 * ten
 
 
-def test_truncated_saves_by_its_recorded_steps_alone():
+def test_memory_of_truncated_depends_only_on_grad_iter():
     settings = {"gradient": "truncated", "grad_iter": 5}
     assert bytes_saved(max_iter=10, **settings) == bytes_saved(max_iter=99, **settings)
     assert bytes_saved(gradient="truncated", grad_iter=9) > bytes_saved(**settings)
 
 
-# The theorems
+# Theorems of the paper
 
 
-def test_theorem_1_the_gradient_to_the_start_vanishes():
+def test_theorem_1_the_gradient_of_the_start_vanishes():
     edges = softmax_edges(10, 10, std=3)
     ratio = second_eigenvalue(edges)
     assert 0.3 < ratio < 0.95
@@ -227,14 +232,14 @@ def test_theorem_1_the_gradient_to_the_start_vanishes():
         result = power_iteration(
             edges, tol=0.0, max_iter=steps, gradient="unrolled", start=start
         )
-        (slope,) = torch.autograd.grad(result.vector[0], start)
-        sizes.append(slope.norm().item())
-    # Each further step multiplies it by |λ₂/λ₁|, up to the angle between eigenvectors.
+        (grad,) = torch.autograd.grad(result.vector[0], start)
+        sizes.append(grad.norm().item())
+    # Each step multiplies it by |λ₂/λ₁|, up to the angle between eigenvectors.
     assert sizes[1] / sizes[0] < 5 * ratio**10
     assert sizes[2] / sizes[1] < 5 * ratio**20
 
 
-def test_theorem_2_the_error_of_the_reverse_sum_shrinks_as_the_second_eigenvalue():
+def test_theorem_2_the_error_of_reverse_shrinks_with_the_second_eigenvalue():
     edges = softmax_edges(10, 10, std=3)
     ratio = second_eigenvalue(edges)
     exact = stationary_distribution(edges, norm="l2")
@@ -242,38 +247,38 @@ def test_theorem_2_the_error_of_the_reverse_sum_shrinks_as_the_second_eigenvalue
     want = exact_gradient(edges, grad)
     errors = []
     for terms in (10, 20, 40):
-        slope = gradient_to_edges(edges, grad, tol=0.0, max_iter=terms, start=exact)
-        errors.append(to_scores(slope - want, edges).norm().item())
+        got = edge_gradient(edges, grad, tol=0.0, max_iter=terms, start=exact)
+        errors.append(score_gradient(got - want, edges).norm().item())
     assert 0.1 * ratio**10 < errors[1] / errors[0] < 10 * ratio**10
     assert 0.1 * ratio**20 < errors[2] / errors[1] < 10 * ratio**20
 
 
-def test_the_gradients_error_shrinks_with_the_tolerance():
+def test_the_error_of_the_gradient_shrinks_with_the_tolerance():
     edges = softmax_edges(10, 10, std=3)
     grad = torch.randn(10, dtype=torch.float64)
     want = exact_gradient(edges, grad)
     for gradient in ("unrolled", "reverse"):
         errors = []
         for tol in (1e-2, 1e-5, 1e-10):
-            slope = gradient_to_edges(edges, grad, tol=tol, gradient=gradient)
-            errors.append(to_scores(slope - want, edges).norm().item())
+            got = edge_gradient(edges, grad, tol=tol, gradient=gradient)
+            errors.append(score_gradient(got - want, edges).norm().item())
         assert errors[0] > 10 * errors[1] > 100 * errors[2]
 
 
-def test_twenty_recorded_steps_are_too_few_for_lopsided_graphs():
+def test_twenty_truncated_iterations_are_too_few_for_skewed_graphs():
     grad = torch.randn(20, dtype=torch.float64)
     errors = []
     for std in (1, 8):
         edges = softmax_edges(20, 20, std=std)
         settings = {"gradient": "truncated", "tol": 1e-12, "max_iter": 10_000}
         want = exact_gradient(edges, grad)
-        error = to_scores(gradient_to_edges(edges, grad, **settings) - want, edges)
-        errors.append((error.norm() / to_scores(want, edges).norm()).item())
+        error = score_gradient(edge_gradient(edges, grad, **settings) - want, edges)
+        errors.append((error.norm() / score_gradient(want, edges).norm()).item())
     assert errors[0] < 1e-9
     assert errors[1] > 1e-3
 
 
-def test_centrality_collapses_to_self_attention_when_every_word_asks_the_same():
+def test_centrality_is_self_attention_if_all_columns_are_equal():
     scores = torch.randn(3, 7, dtype=torch.float64)
     edges = scores.softmax(-1).unsqueeze(-1).expand(3, 7, 7)
     torch.testing.assert_close(stationary_distribution(edges), scores.softmax(-1))
@@ -282,11 +287,11 @@ def test_centrality_collapses_to_self_attention_when_every_word_asks_the_same():
     torch.testing.assert_close(result.eigenvalue, torch.ones(3).double())
 
 
-# What comes in
+# Inputs
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
-def test_masked_words_weigh_nothing_and_influence_nothing(gradient):
+def test_masked_words_have_no_weight_and_no_influence(gradient):
     edges, mask = random_edges(5, 6, 6), random_mask(5, 6)
     poisoned = edges.masked_fill(~(mask[:, None] & mask[..., None]), torch.nan)
     poisoned.requires_grad_()
@@ -296,20 +301,20 @@ def test_masked_words_weigh_nothing_and_influence_nothing(gradient):
     assert (poisoned.grad[0] == 0).all()
     assert poisoned.grad.isfinite().all()
     for text in range(1, 5):
-        used = mask[text].nonzero().squeeze(-1)
-        alone = power_iteration(edges[text][used][:, used])
-        torch.testing.assert_close(result.vector[text][used], alone.vector)
+        valid = mask[text].nonzero().squeeze(-1)
+        alone = power_iteration(edges[text][valid][:, valid])
+        torch.testing.assert_close(result.vector[text][valid], alone.vector)
         torch.testing.assert_close(result.eigenvalue[text], alone.eigenvalue)
     assert result.eigenvalue[0] == 0
     assert result.info.converged[0]
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
-@pytest.mark.parametrize("flaw", [torch.nan, torch.inf])
-def test_a_flaw_in_one_text_stays_in_that_text(gradient, flaw):
+@pytest.mark.parametrize("invalid", [torch.nan, torch.inf])
+def test_an_invalid_edge_does_not_affect_other_texts(gradient, invalid):
     edges = random_edges(4, 5, 5)
-    whole = power_iteration(edges)
-    edges[2, 1, 2] = flaw
+    want = power_iteration(edges)
+    edges[2, 1, 2] = invalid
     edges.requires_grad_()
     result = power_iteration(edges, gradient=gradient)
     result.vector.square()[:, 0].sum().backward()
@@ -317,19 +322,19 @@ def test_a_flaw_in_one_text_stays_in_that_text(gradient, flaw):
     assert result.vector[2].isnan().any()
     assert not result.info.converged[2]
     assert result.info.iterations[2] < 200
-    torch.testing.assert_close(result.vector[others], whole.vector[others])
+    torch.testing.assert_close(result.vector[others], want.vector[others])
     assert edges.grad[others].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("gradient", GRADIENTS)
-def test_half_precision_comes_in_and_goes_out(gradient, dtype):
+def test_half_precision_is_solved_in_float32(gradient, dtype):
     edges = random_edges(3, 6, 6).to(dtype).requires_grad_()
     result = power_iteration(edges, gradient=gradient)
     result.vector[:, 0].sum().backward()
     assert result.vector.dtype == result.eigenvalue.dtype == edges.grad.dtype == dtype
-    inside = power_iteration(edges.detach().float(), gradient=gradient)
-    assert torch.equal(result.vector, inside.vector.to(dtype))
+    single = power_iteration(edges.detach().float(), gradient=gradient)
+    assert torch.equal(result.vector, single.vector.to(dtype))
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
@@ -358,6 +363,6 @@ def test_one_word_and_empty_batches_work(shape, gradient):
         ({"mask": 2 * torch.ones(2, 3)}, ["mask", 2.0]),
     ],
 )
-def test_a_wrong_argument_is_refused_with_what_came(settings, parts):
+def test_invalid_arguments_raise_an_error(settings, parts):
     with pytest.raises(ValueError, match=mentions(*parts)):
         power_iteration(torch.rand(2, 3, 3), **settings)

@@ -1,3 +1,5 @@
+"""The direct solver against hand calculations, references and invariants."""
+
 import numpy as np
 import pytest
 import torch
@@ -30,19 +32,19 @@ BOUND = {torch.float64: 1e-12, torch.float32: 5e-6}
 
 
 def weigh(edges: torch.Tensor, **settings) -> torch.Tensor:
-    """Solve one graph among copies of itself: eight make a group, one is alone."""
+    """Solve nine copies of a graph: a group of eight and a single one."""
     copies = stationary_distribution(edges.expand(9, *edges.shape), **settings)
     torch.testing.assert_close(copies[8], copies[0])
     return copies[0]
 
 
 def worst_relative_error(got: torch.Tensor, want: np.ndarray) -> float:
-    """Entry by entry, over the entries that the dtype can hold at full precision."""
-    held = want > torch.finfo(got.dtype).tiny
-    return float((abs(got.double().numpy() - want)[held] / want[held]).max())
+    """Return the largest relative error of the entries in the normal range."""
+    normal = want > torch.finfo(got.dtype).tiny
+    return float((abs(got.double().numpy() - want)[normal] / want[normal]).max())
 
 
-# By hand
+# Examples by hand
 
 
 def test_two_nodes_by_hand(kernel):
@@ -76,7 +78,7 @@ def test_l2_has_unit_length_and_the_same_direction(kernel):
     )
 
 
-# Against references
+# References
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
@@ -103,7 +105,7 @@ HARD_CHAINS = {
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", HARD_CHAINS)
-def test_every_entry_of_hard_chains_is_right_to_80_digits(kernel, name, dtype):
+def test_hard_chains_agree_with_80_digit_arithmetic(kernel, name, dtype):
     edges = torch.from_numpy(HARD_CHAINS[name]).to(dtype)
     want = stationary_in_80_digits(edges.double().numpy())
     assert worst_relative_error(weigh(edges), want) <= BOUND[dtype]
@@ -118,7 +120,7 @@ def test_every_entry_agrees_with_quantecon(kernel, n, std, dtype):
     assert worst_relative_error(weigh(edges), want) <= BOUND[dtype]
 
 
-def test_gradient_agrees_with_differences_of_quantecon(kernel):
+def test_gradient_agrees_with_finite_differences_of_quantecon(kernel):
     edges = softmax_edges(6, 6, std=1)
     grad = torch.randn(6, dtype=torch.float64)
     want = gradient_by_differences(
@@ -131,16 +133,16 @@ def test_gradient_agrees_with_differences_of_quantecon(kernel):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", HARD_CHAINS)
-def test_gradient_of_hard_chains_is_right_to_80_digits(kernel, name, dtype):
+def test_gradients_of_hard_chains_agree_with_80_digit_arithmetic(kernel, name, dtype):
     edges = torch.from_numpy(HARD_CHAINS[name]).to(dtype)
     grad = torch.randn(len(edges), dtype=dtype)
     want = score_gradient_in_80_digits(edges.double().numpy(), grad.double().numpy())
     edges.requires_grad_()
     weigh(edges).backward(grad)
-    got = (edges.double() * edges.grad.double()).detach().numpy()  # to log edges
-    # The gradient to the logarithms is of the order of the incoming one, however near
-    # the graph is to falling apart; each entry is right on that scale. u is kept with
-    # 32 digits, of which a crossing as rare as 1e-25 takes 25.
+    got = (edges.double() * edges.grad.double()).detach().numpy()  # of log edges
+    # Even in nearly disconnected graphs, the gradient of the logarithms is of the order
+    # of the incoming one, and each entry is accurate on that scale. u has 32 digits, of
+    # which an edge as weak as 1e-25 takes 25.
     bound = max(BOUND[dtype], 1e-7 if name == "blocks 1e-25" else 0)
     assert abs(got - want).max() <= bound * abs(want).max()
 
@@ -150,7 +152,7 @@ def test_gradient_of_hard_chains_is_right_to_80_digits(kernel, name, dtype):
 
 @quick
 @given(n=st.integers(1, 12), seed=st.integers(0, 9999))
-def test_relabeling_the_nodes_relabels_the_answer(kernel, n, seed):
+def test_permuting_the_nodes_permutes_the_weights(kernel, n, seed):
     edges = random_edges(n, n, seed=seed)
     x = weigh(edges)
     assert (x > 0).all()
@@ -161,7 +163,7 @@ def test_relabeling_the_nodes_relabels_the_answer(kernel, n, seed):
 
 @quick
 @given(n=st.integers(2, 12), seed=st.integers(0, 9999), factor=st.floats(1e-6, 1e6))
-def test_walking_away_faster_shortens_the_stay_in_proportion(kernel, n, seed, factor):
+def test_weights_are_inversely_proportional_to_exit_rates(kernel, n, seed, factor):
     edges = random_edges(n, n, seed=seed)
     faster = edges.clone()
     faster[:, 0] *= factor
@@ -172,7 +174,7 @@ def test_walking_away_faster_shortens_the_stay_in_proportion(kernel, n, seed, fa
 
 @quick
 @given(n=st.integers(1, 9), seed=st.integers(0, 9999))
-def test_the_diagonal_plays_no_part(kernel, n, seed):
+def test_the_diagonal_is_ignored(kernel, n, seed):
     edges = random_edges(n, n, seed=seed)
     other = edges.clone().fill_diagonal_(-torch.inf)
     assert torch.equal(weigh(edges), weigh(other))
@@ -180,7 +182,7 @@ def test_the_diagonal_plays_no_part(kernel, n, seed):
 
 @quick
 @given(seed=st.integers(0, 9999), exponent=st.integers(-120, 120))
-def test_the_unit_of_the_rates_plays_no_part(kernel, seed, exponent):
+def test_the_scale_of_the_rates_does_not_matter(kernel, seed, exponent):
     edges = random_edges(9, 5, 5, seed=seed).float()
     assert torch.equal(
         stationary_distribution(torch.ldexp(edges, torch.tensor(exponent))),
@@ -189,17 +191,17 @@ def test_the_unit_of_the_rates_plays_no_part(kernel, seed, exponent):
 
 
 @pytest.mark.parametrize("exponent", [-900, -700, 700, 900])
-def test_the_unit_of_the_rates_scales_the_gradient(kernel, exponent):
+def test_the_scale_of_the_rates_scales_the_gradient(kernel, exponent):
     edges = random_edges(9, 5, 5)
-    slopes = []
+    grads = []
     for shift in (0, exponent):
-        moved = torch.ldexp(edges, torch.tensor(shift)).requires_grad_()
-        stationary_distribution(moved)[:, 0].sum().backward()
-        slopes.append(torch.ldexp(moved.grad, torch.tensor(shift)))
-    torch.testing.assert_close(slopes[1], slopes[0])
+        leaf = torch.ldexp(edges, torch.tensor(shift)).requires_grad_()
+        stationary_distribution(leaf)[:, 0].sum().backward()
+        grads.append(torch.ldexp(leaf.grad, torch.tensor(shift)))
+    torch.testing.assert_close(grads[1], grads[0])
 
 
-def test_rates_whose_sum_is_out_of_range_are_fine(kernel):
+def test_rates_whose_sum_overflows_work(kernel):
     edges = torch.full((9, 4, 4), 1e308, dtype=torch.float64)
     torch.testing.assert_close(
         stationary_distribution(edges), torch.full((9, 4), 0.25).double()
@@ -208,7 +210,7 @@ def test_rates_whose_sum_is_out_of_range_are_fine(kernel):
 
 @quick
 @given(n=st.integers(2, 9), seed=st.integers(0, 9999))
-def test_masked_words_weigh_nothing_and_influence_nothing(kernel, n, seed):
+def test_masked_words_have_no_weight_and_no_influence(kernel, n, seed):
     edges = random_edges(4, n, n, seed=seed)
     mask = random_mask(4, n, seed=seed)
     poisoned = edges.masked_fill(~(mask[:, None] & mask[..., None]), torch.nan)
@@ -217,15 +219,15 @@ def test_masked_words_weigh_nothing_and_influence_nothing(kernel, n, seed):
     weights.square().sum().backward()
     assert (weights[~mask] == 0).all()
     for text in range(4):
-        used = mask[text].nonzero().squeeze(-1)
-        alone = edges[text][used][:, used].clone().requires_grad_()
+        valid = mask[text].nonzero().squeeze(-1)
+        alone = edges[text][valid][:, valid].clone().requires_grad_()
         weights_alone = weigh(alone)
         weights_alone.square().sum().backward()
-        torch.testing.assert_close(weights[text][used], weights_alone)
-        slope = poisoned.grad[text]
-        torch.testing.assert_close(slope[used][:, used], alone.grad)
-        assert (slope[~mask[text]] == 0).all()
-        assert (slope[:, ~mask[text]] == 0).all()
+        torch.testing.assert_close(weights[text][valid], weights_alone)
+        grad = poisoned.grad[text]
+        torch.testing.assert_close(grad[valid][:, valid], alone.grad)
+        assert (grad[~mask[text]] == 0).all()
+        assert (grad[:, ~mask[text]] == 0).all()
 
 
 # Gradients
@@ -238,26 +240,25 @@ def test_gradcheck(kernel):
     assert gradcheck(lambda e: stationary_distribution(e, mask, norm="l2"), (edges,))
 
 
-def test_gradcheck_notices_a_wrong_backward(kernel):
+def test_gradcheck_detects_a_wrong_backward(kernel):
     edges = random_edges(3, 3).requires_grad_()
-    right = select("stationary", edges)
-    wrong = Kernels(right.forward, lambda *a: 1.01 * right.backward(*a))
+    real = select("stationary", edges)
+    wrong = Kernels(real.forward, lambda *a: 1.01 * real.backward(*a))
     with use(Backend("wrong", lambda: {"stationary": wrong})):
         assert not gradcheck(stationary_distribution, (edges,), raise_exception=False)
 
 
-def test_second_derivative_is_refused_with_the_remedy(kernel):
+def test_second_derivative_raises_an_error_with_advice(kernel):
     edges = random_edges(3, 3).requires_grad_()
-    (slope,) = torch.autograd.grad(
-        stationary_distribution(edges)[0], edges, create_graph=True
-    )
+    weights = stationary_distribution(edges)
+    (grad,) = torch.autograd.grad(weights[0], edges, create_graph=True)
     with pytest.raises(RuntimeError, match='gradient="unrolled"'):
-        slope.sum().backward()
+        grad.sum().backward()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("std", [100, 1e4])
-def test_gradient_to_the_scores_is_finite_however_large_they_are(kernel, std, dtype):
+def test_gradients_of_large_scores_are_finite(kernel, std, dtype):
     scores = (std * torch.randn(12, 9, 9)).to(dtype).requires_grad_()
     weights = stationary_distribution(scores.softmax(-2))
     torch.testing.assert_close(weights.sum(-1), torch.ones(12, dtype=dtype))
@@ -268,49 +269,49 @@ def test_gradient_to_the_scores_is_finite_however_large_they_are(kernel, std, dt
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("gap", [0, 30, 60, 90, 120, 200, 1000])
-def test_a_text_gets_the_same_gradient_alone_and_in_company(kernel, gap, dtype):
-    part = torch.arange(12) // 4
-    scores = torch.randn(8, 12, 12) - gap * (part[:, None] != part)
+def test_gradients_do_not_depend_on_the_batch(kernel, gap, dtype):
+    block = torch.arange(12) // 4
+    scores = torch.randn(8, 12, 12) - gap * (block[:, None] != block)
     grad = torch.randn(12, dtype=dtype)
-    slopes = []
+    grads = []
     for texts in (8, 1):
-        moved = scores[:texts].to(dtype).requires_grad_()
-        stationary_distribution(moved.softmax(-2)).backward(grad.expand(texts, 12))
-        slopes.append(moved.grad[0])
-    assert slopes[0].abs().max() < 5
-    if gap <= 60:  # beyond, the crossing is too rare for anyone to know its level
-        torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-3, atol=1e-5)
+        leaf = scores[:texts].to(dtype).requires_grad_()
+        stationary_distribution(leaf.softmax(-2)).backward(grad.expand(texts, 12))
+        grads.append(leaf.grad[0])
+    assert grads[0].abs().max() < 5
+    if gap <= 60:  # beyond, the levels of the blocks cannot be resolved
+        torch.testing.assert_close(grads[0], grads[1], rtol=1e-3, atol=1e-5)
 
 
-# What comes in
+# Inputs
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_half_precision_comes_in_and_goes_out(kernel, dtype):
+def test_half_precision_is_solved_in_float32(kernel, dtype):
     edges = random_edges(9, 6, 6).to(dtype).requires_grad_()
     weights = stationary_distribution(edges)
     weights.square().sum().backward()
     assert weights.dtype == edges.grad.dtype == dtype
-    inside = stationary_distribution(edges.detach().float())
-    assert torch.equal(weights, inside.to(dtype))
+    single = stationary_distribution(edges.detach().float())
+    assert torch.equal(weights, single.to(dtype))
 
 
-@pytest.mark.parametrize("flaw", [torch.nan, torch.inf, -1.0])
-def test_a_flaw_in_one_text_stays_in_that_text(kernel, flaw):
+@pytest.mark.parametrize("invalid", [torch.nan, torch.inf, -1.0])
+def test_an_invalid_rate_does_not_affect_other_texts(kernel, invalid):
     edges = random_edges(10, 5, 5)
-    whole = stationary_distribution(edges)
-    edges[3, 1, 2] = flaw
+    want = stationary_distribution(edges)
+    edges[3, 1, 2] = invalid
     edges.requires_grad_()
     weights = stationary_distribution(edges)
     weights.square().sum().backward()
     assert weights[3].isnan().all()
     assert edges.grad[3].isnan().any()
     others = torch.arange(10) != 3
-    assert torch.equal(weights[others], whole[others])
+    assert torch.equal(weights[others], want[others])
     assert edges.grad[others].isfinite().all()
 
 
-def test_a_text_with_no_words_has_no_weights_and_no_gradient(kernel):
+def test_a_text_with_no_words_has_zero_weights_and_gradients(kernel):
     edges = random_edges(9, 4, 4).requires_grad_()
     mask = torch.ones(9, 4, dtype=torch.bool)
     mask[5] = False
@@ -331,29 +332,31 @@ def test_an_empty_batch_works(kernel, shape):
 
 def test_non_contiguous_and_expanded_inputs_work(kernel):
     edges = random_edges(2, 4, 4, 9)
-    turned = edges.permute(0, 3, 2, 1)  # (2, 9, 4, 4)
+    permuted = edges.permute(0, 3, 2, 1)  # (2, 9, 4, 4)
     assert torch.equal(
-        stationary_distribution(turned), stationary_distribution(turned.contiguous())
+        stationary_distribution(permuted),
+        stationary_distribution(permuted.contiguous()),
     )
-    spread = edges[0, :, :, 0].expand(10, 4, 4)
+    expanded = edges[0, :, :, 0].expand(10, 4, 4)
     torch.testing.assert_close(
-        stationary_distribution(spread), stationary_distribution(spread.contiguous())
+        stationary_distribution(expanded),
+        stationary_distribution(expanded.contiguous()),
     )
     mask = torch.tensor([True, False, True, True])
     assert torch.equal(
-        stationary_distribution(turned, mask),
-        stationary_distribution(turned, mask.expand(2, 9, 4).contiguous()),
+        stationary_distribution(permuted, mask),
+        stationary_distribution(permuted, mask.expand(2, 9, 4).contiguous()),
     )
 
 
-def test_zeros_that_leave_one_way_to_balance_give_it(kernel):
+def test_zero_rates_with_a_unique_solution_give_it(kernel):
     absorbing = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0, 0.5, 1]])
     torch.testing.assert_close(weigh(absorbing), torch.tensor([0.0, 0, 1]))
     reversed_order = absorbing.flip(0, 1)
     torch.testing.assert_close(weigh(reversed_order), torch.tensor([1.0, 0, 0]))
 
 
-def test_zeros_that_leave_many_ways_to_balance_give_one_of_them(kernel):
+def test_zero_rates_with_many_solutions_give_one_of_them(kernel):
     edges = torch.block_diag(
         torch.eye(1), *[torch.tensor([[0.4, 0.3], [0.6, 0.7]])] * 2
     )
@@ -362,7 +365,7 @@ def test_zeros_that_leave_many_ways_to_balance_give_one_of_them(kernel):
     torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
 
 
-def test_inputs_are_left_alone(kernel):
+def test_inputs_are_not_modified(kernel):
     edges, mask = random_edges(9, 5, 5), random_mask(9, 5)
     before = edges.clone(), mask.clone()
     stationary_distribution(edges.requires_grad_(), mask).sum().backward()
@@ -389,6 +392,6 @@ def test_inputs_are_left_alone(kernel):
         ),
     ],
 )
-def test_a_wrong_argument_is_refused_with_what_came(edges, mask, parts):
+def test_invalid_arguments_raise_an_error(edges, mask, parts):
     with pytest.raises(ValueError, match=mentions(*parts)):
         stationary_distribution(edges, mask)

@@ -1,4 +1,4 @@
-"""Random graphs for tests."""
+"""Random graphs and masks."""
 
 import torch
 from torch import Tensor
@@ -7,18 +7,20 @@ HALVES = [torch.float16, torch.bfloat16]
 
 
 def random_edges(*shape: int, seed: int = 0, low: float = 0.05) -> Tensor:
+    """Return uniform random edges in [low, low + 1)."""
     rng = torch.Generator().manual_seed(seed)
     return low + torch.rand(*shape, generator=rng, dtype=torch.float64)
 
 
 def softmax_edges(*shape: int, std: float, seed: int = 0) -> Tensor:
+    """Return the column softmax of normal random scores."""
     rng = torch.Generator().manual_seed(seed)
     scores = torch.randn(*shape, generator=rng, dtype=torch.float64)
     return (std * scores).softmax(-2)
 
 
 def random_mask(*shape: int, seed: int = 0) -> Tensor:
-    """Holes, left padding and right padding; the first text has no words at all."""
+    """Return a mask with padding anywhere; the first text has no words."""
     rng = torch.Generator().manual_seed(seed)
     mask = torch.rand(*shape, generator=rng) < 0.7
     mask[0] = False

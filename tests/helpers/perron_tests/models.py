@@ -1,4 +1,4 @@
-"""Models with a handful of weights, and texts for them, flat and padded."""
+"""Very small models, and ragged and padded batches for them."""
 
 from collections.abc import Mapping
 
@@ -56,7 +56,7 @@ LABELS = ("bad", "fair", "good")
 
 
 def built_in(registry: Mapping[str, type]) -> set[str]:
-    """Return the names of components that are not those of a test's plugin."""
+    """Return the names of the components that are part of the package."""
     return {
         name
         for name, component in registry.items()
@@ -71,7 +71,7 @@ def small_config(
     vocab_size: int = VOCAB_SIZE,
     **settings: object,
 ) -> ModelConfig:
-    """Return the configuration of a model of width 6 for three classes."""
+    """Return the configuration of a model with 6 dimensions and three classes."""
     return ModelConfig(
         settings={
             "kind": kind,
@@ -89,43 +89,44 @@ def small_config(
 
 
 def small_model(*arguments: str, **settings: object) -> Classifier:
-    """Return such a model with random weights, in evaluation."""
+    """Return a randomly initialized model in evaluation mode."""
     return build_model(small_config(*arguments, **settings)).eval()
 
 
 def random_ids(lengths: list[int], seed: int = 0) -> Tensor:
+    """Return the concatenated ids of random texts."""
     rng = torch.Generator().manual_seed(seed)
     return torch.randint(VOCAB_SIZE, (sum(lengths),), generator=rng)
 
 
 def pad(ids: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
-    """Return padded ids, with a real word's id under the padding, and the mask."""
+    """Return padded ids and the mask; the padding has the id of a real word."""
     padded = pad_sequence(ids.split(lengths), batch_first=True, padding_value=7)
     mask = torch.arange(padded.shape[1]) < torch.tensor(lengths).unsqueeze(1)
     return padded, mask
 
 
 def batches(kind: str) -> tuple[dict[str, object], dict[str, object]]:
-    """Return arguments of one batch of four, flat and padded.
+    """Return a batch of four texts as ragged and padded arguments.
 
-    The second text has no words; the second document no sentences, and the third has
-    a sentence without words.
+    The second text has no words. The second document has no sentences, and the third
+    has a sentence with no words.
     """
     if kind == "document":
         lengths, sentences = [3, 5, 0, 1, 4], [2, 0, 2, 1]
         ids = random_ids(lengths)
         padded, mask = pad(ids, lengths)
-        flat = {"ids": ids, "lengths": torch.tensor(lengths), "sentences": sentences}
-        return flat, {"ids": padded, "mask": mask, "sentences": sentences}
+        ragged = {"ids": ids, "lengths": torch.tensor(lengths), "sentences": sentences}
+        return ragged, {"ids": padded, "mask": mask, "sentences": sentences}
     lengths = [4, 0, 1, 6]
     ids = random_ids(lengths)
     padded, mask = pad(ids, lengths)
-    flat = {"ids": ids, "lengths": lengths}
-    full = {"ids": padded, "mask": mask}
+    ragged = {"ids": ids, "lengths": lengths}
+    padded_batch = {"ids": padded, "mask": mask}
     if kind == "pair":
         lengths = [2, 3, 0, 5]
         ids = random_ids(lengths, seed=1)
         padded, mask = pad(ids, lengths)
-        flat |= {"pair_ids": ids, "pair_lengths": torch.tensor(lengths)}
-        full |= {"pair_ids": padded, "pair_mask": mask}
-    return flat, full
+        ragged |= {"pair_ids": ids, "pair_lengths": torch.tensor(lengths)}
+        padded_batch |= {"pair_ids": padded, "pair_mask": mask}
+    return ragged, padded_batch

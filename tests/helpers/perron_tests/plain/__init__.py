@@ -1,7 +1,7 @@
-"""Scripts that tests run in a process of their own.
+"""Scripts that tests run in a separate process.
 
 The shape checker of the test run wraps every function of the package, and torch.compile
-cannot look through it: what is to be compiled must come from an interpreter without it.
+cannot trace through it. Scripts that compile code run in an interpreter without it.
 """
 
 import subprocess
@@ -12,16 +12,19 @@ from perron_tests import environment
 
 
 def run_plain(script: str, *arguments: str, **variables: str) -> str:
-    """Run a script of this folder; return what it printed, fail if it failed.
+    """Run a script in this folder, and return its output.
 
-    ``variables`` are added to its environment.
+    Args:
+        script: File name of the script.
+        arguments: Arguments of the script.
+        variables: Additional environment variables.
     """
     path = Path(__file__).with_name(script)
-    run = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", path, *arguments],
         env=environment(**variables),
         capture_output=True,
         text=True,
     )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout

@@ -1,8 +1,8 @@
-"""Compile whole classifiers: in one graph, once for all lengths, equal to eager mode.
+"""Compile classifiers to one graph for all lengths, and compare with eager mode.
 
     python compile_models.py BACKEND KIND,AGGREGATOR,ENCODER ...
 
-Without models, all aggregators, kinds and encoders are compiled.
+By default, all aggregators, kinds and encoders are compiled.
 """
 
 import sys
@@ -11,18 +11,18 @@ import torch
 
 from perron_tests.models import AGGREGATORS, ENCODERS, KINDS, small_model
 
-BACKEND, *ASKED = sys.argv[1:]
-CASES = [case.split(",") for case in ASKED] or [
+BACKEND, *MODELS = sys.argv[1:]
+CASES = [model.split(",") for model in MODELS] or [
     *((kind, name, "bilstm") for kind in KINDS for name in AGGREGATORS),
     *(("text", "mean", name) for name in ENCODERS),
 ]
 
 
 def padded(kind, batch, words):
-    """Return a batch, padded: some words are missing, and all of the first text."""
+    """Return a padded batch of random lengths, whose first text has no words."""
     inputs = {}
     for side in ("", "pair_") if kind == "pair" else ("",):
-        words += len(side)  # the second texts are longer
+        words += len(side)  # make the second texts longer
         shape = (batch, 7, words) if kind == "document" else (batch, words)
         lengths = torch.randint(words + 1, shape[:-1])
         lengths[0] = 0
@@ -31,7 +31,7 @@ def padded(kind, batch, words):
     return inputs
 
 
-torch._dynamo.config.error_on_recompile = True  # once must do for all lengths
+torch._dynamo.config.error_on_recompile = True  # one graph for all lengths
 for kind, aggregator, encoder in CASES:
     torch.compiler.reset()
     torch.manual_seed(0)
@@ -40,7 +40,7 @@ for kind, aggregator, encoder in CASES:
     for batch, words in [(3, 6), (5, 9), (2, 40), (4, 2)]:
         inputs = padded(kind, batch, words)
         with torch.no_grad():
-            found, wanted = compiled(**inputs), model(**inputs)
-        torch.testing.assert_close(found.logits, wanted.logits)
-        torch.testing.assert_close(found.vector, wanted.vector)
+            got, want = compiled(**inputs), model(**inputs)
+        torch.testing.assert_close(got.logits, want.logits)
+        torch.testing.assert_close(got.vector, want.vector)
     print("compiled", kind, aggregator, encoder)

@@ -1,4 +1,4 @@
-"""Compile every aggregator, and compare with eager mode at several shapes."""
+"""Compile every aggregator, and compare with eager mode for several shapes."""
 
 import torch
 
@@ -28,16 +28,16 @@ POOLS = [
 ]
 
 for pool in POOLS:
-    torch.compiler.reset()  # they share code, and torch limits how often it is compiled
+    torch.compiler.reset()  # aggregators share code, and torch limits recompilations
     compiled = torch.compile(pool, fullgraph=True, dynamic=True, backend="aot_eager")
     for batch, n in [(3, 6), (5, 9)]:
         states, mask = torch.randn(batch, n, 8), torch.rand(batch, n) < 0.7
         torch.testing.assert_close(
             compiled(states, mask).vector, pool(states, mask).vector
         )
-    numbers = mask.long()  # as tokenizers give them
+    integer_mask = mask.long()  # as returned by tokenizers
     torch.testing.assert_close(
-        compiled(states, numbers).vector, pool(states, mask).vector
+        compiled(states, integer_mask).vector, pool(states, mask).vector
     )
     print(type(pool).__name__)
 

@@ -9,11 +9,11 @@ _, inputs = batches("text")
 compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
 
 
-def slopes(run):
+def gradients(classifier):
     model.zero_grad()
-    run(**inputs).logits.square().sum().backward()
+    classifier(**inputs).logits.square().sum().backward()
     return {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
 
-torch.testing.assert_close(slopes(compiled), slopes(model))
+torch.testing.assert_close(gradients(compiled), gradients(model))
 print("same gradients")

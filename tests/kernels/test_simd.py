@@ -1,4 +1,4 @@
-"""Vectors of eight numbers compute what the same lines of NumPy do."""
+"""SIMD vectors agree with NumPy."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def numbers(request):
     return lambda size: RNG.random(size).astype(request.param)
 
 
-def test_arithmetic_is_lane_by_lane(numbers):
+def test_arithmetic_is_elementwise(numbers):
     x, y, out = numbers(12), numbers(30), numbers(8)
 
     @njit
@@ -36,7 +36,7 @@ def test_arithmetic_is_lane_by_lane(numbers):
     np.testing.assert_allclose(out, (a + b) * a / b - b, rtol=1e-5, atol=1e-6)
 
 
-def test_every_operator_has_its_in_place_form(numbers):
+def test_every_operator_has_an_in_place_form(numbers):
     x, out = numbers(8), numbers(8)
 
     @njit
@@ -52,7 +52,7 @@ def test_every_operator_has_its_in_place_form(numbers):
     np.testing.assert_allclose(out, 4 * x - 1, rtol=1e-5, atol=1e-6)
 
 
-def test_put_touches_eight_numbers_only(numbers):
+def test_store_writes_exactly_eight_numbers(numbers):
     x = numbers(20)
     want = x.copy()
     want[5:13] = 3
@@ -60,7 +60,7 @@ def test_put_touches_eight_numbers_only(numbers):
     np.testing.assert_array_equal(x, want)
 
 
-def test_sums_are_carried_through_a_loop_in_float64(numbers):
+def test_sums_in_a_loop_are_accumulated_in_float64(numbers):
     p, total = numbers(99), np.ones(8)
 
     @njit
@@ -75,7 +75,7 @@ def test_sums_are_carried_through_a_loop_in_float64(numbers):
     np.testing.assert_allclose(total, 1 + rows.sum(0), rtol=1e-14)
 
 
-def test_precisions_do_not_mix_unasked():
+def test_mixed_precisions_raise_an_error():
     @njit
     def kernel(x, y):
         return any_less(load(x, 0) + load(y, 0), load(x, 0))
@@ -84,7 +84,7 @@ def test_precisions_do_not_mix_unasked():
         kernel(np.ones(8), np.ones(8, np.float32))
 
 
-def test_where_less_chooses_by_lane_and_takes_nan_for_not_less(numbers):
+def test_where_less_selects_per_lane_and_nan_is_not_less(numbers):
     a, b, out = numbers(8), numbers(8), numbers(8)
     a[2] = np.nan
 
@@ -98,7 +98,7 @@ def test_where_less_chooses_by_lane_and_takes_nan_for_not_less(numbers):
 
 
 @pytest.mark.parametrize("lane", range(8))
-def test_any_less_looks_at_every_lane(numbers, lane):
+def test_any_less_checks_every_lane(numbers, lane):
     a, b = numbers(8), np.zeros(8)
     b = b.astype(a.dtype)
     kernel = njit(lambda a, b: any_less(load(a, 0), load(b, 0)))
@@ -107,9 +107,9 @@ def test_any_less_looks_at_every_lane(numbers, lane):
     assert kernel(a, b)
 
 
-def test_turn_transposes_eight_by_eight(numbers):
+def test_transpose_of_an_8_by_8_tile(numbers):
     x, y = numbers(300), numbers(80)
-    places = np.array([0, 9, 20, 33, 40, 77, 100, 200])
-    want = np.stack([x[p + 5 : p + 13] for p in places], axis=1)
-    njit(lambda y, x, p: transpose(y, 3, x, p, 5))(y, x, places)
+    offsets = np.array([0, 9, 20, 33, 40, 77, 100, 200])
+    want = np.stack([x[p + 5 : p + 13] for p in offsets], axis=1)
+    njit(lambda y, x, p: transpose(y, 3, x, p, 5))(y, x, offsets)
     np.testing.assert_array_equal(y[3:67].reshape(8, 8), want)

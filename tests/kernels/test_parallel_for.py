@@ -1,3 +1,5 @@
+"""Parallel loops over texts with threads, forks and data loaders."""
+
 import multiprocessing
 import subprocess
 import sys
@@ -14,15 +16,15 @@ from perron import stationary_distribution
 from perron.kernels.compile import CompilationNotice, balanced_ranges, parallel_for
 
 
-def answers() -> torch.Tensor:
-    """Enough work for several threads."""
+def solve_large_batch() -> torch.Tensor:
+    """Return weights and gradients of a batch large enough for several threads."""
     edges = softmax_edges(40, 80, 80, std=1).float().requires_grad_()
     weights = stationary_distribution(edges)
     weights.square().sum().backward()
     return torch.cat([weights.detach().flatten(), edges.grad.flatten()])
 
 
-def test_the_ranges_cover_every_text_once_and_share_the_work():
+def test_ranges_cover_every_text_once_and_balance_the_work():
     work = np.concatenate([np.ones(50), np.full(5, 100.0)])
     ranges = balanced_ranges(work, 8)
     assert [text for first, last in ranges for text in range(first, last)] == list(
@@ -31,7 +33,7 @@ def test_the_ranges_cover_every_text_once_and_share_the_work():
     assert max(work[first:last].sum() for first, last in ranges) <= 200
 
 
-def test_the_number_of_threads_is_torchs_and_changes_no_bit(four_threads):
+def test_threads_are_as_many_as_in_torch_and_do_not_change_results(four_threads):
     names = set()
 
     def kernel(first, last):
@@ -43,17 +45,17 @@ def test_the_number_of_threads_is_torchs_and_changes_no_bit(four_threads):
     barrier = threading.Barrier(4)
     parallel_for(kernel, work)
     assert len(names) == 4
-    many = answers()
+    parallel = solve_large_batch()
     torch.set_num_threads(1)
-    assert torch.equal(answers(), many)
+    assert torch.equal(solve_large_batch(), parallel)
     names.clear()
     barrier = threading.Barrier(1)
     parallel_for(kernel, work)
     assert names == {threading.current_thread().name}
 
 
-def meet_on_four_threads() -> None:
-    """Fails by a timeout if there are fewer threads than four."""
+def run_on_four_threads() -> None:
+    """Run a kernel that times out on fewer than four threads."""
     barrier = threading.Barrier(4)
 
     def kernel(first, last):
@@ -63,36 +65,34 @@ def meet_on_four_threads() -> None:
     parallel_for(kernel, np.full(4, 1e9))
 
 
-class Answers(torch.utils.data.Dataset):
+class SolvedBatches(torch.utils.data.Dataset):
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return answers(), torch.get_num_threads()
+        return solve_large_batch(), torch.get_num_threads()
 
 
-def test_a_fork_starts_threads_of_its_own(four_threads):
-    meet_on_four_threads()
-    child = multiprocessing.get_context("fork").Process(target=meet_on_four_threads)
+def test_a_forked_process_starts_its_own_threads(four_threads):
+    run_on_four_threads()
+    child = multiprocessing.get_context("fork").Process(target=run_on_four_threads)
     child.start()
     child.join(timeout=60)
     assert child.exitcode == 0
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_of_a_data_loader_give_the_same_on_one_thread_each(
-    method, four_threads
-):
-    want = answers()
+def test_data_loader_workers_agree_and_use_one_thread_each(method, four_threads):
+    want = solve_large_batch()
     loader = torch.utils.data.DataLoader(
-        Answers(), batch_size=None, num_workers=2, multiprocessing_context=method
+        SolvedBatches(), batch_size=None, num_workers=2, multiprocessing_context=method
     )
     for got, threads in loader:
         assert torch.equal(got, want)
         assert threads == 1
 
 
-def test_a_first_call_that_takes_long_says_so(caplog):
+def test_a_slow_first_call_logs_a_message_once(caplog):
     notice = CompilationNotice(after=0.01)
 
     def slow(first, last):
@@ -105,15 +105,15 @@ def test_a_first_call_that_takes_long_says_so(caplog):
     assert not caplog.text
 
 
-def test_several_python_threads_may_call_at_once(four_threads):
-    want = answers()
+def test_concurrent_calls_from_python_threads_agree(four_threads):
+    want = solve_large_batch()
     with ThreadPoolExecutor(6) as pool:
-        for got in pool.map(lambda _: answers(), range(12)):
+        for got in pool.map(lambda _: solve_large_batch(), range(12)):
             assert torch.equal(got, want)
 
 
 @pytest.mark.slow
-def test_it_works_where_no_cache_can_be_written():
+def test_kernels_work_without_a_writable_cache():
     code = """
 import numba.core.caching, torch
 def no_locator(*args, **kwargs):
