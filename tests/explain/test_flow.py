@@ -20,7 +20,7 @@ EDGES = [[0.0, 0.25], [1.0, 0.75]]
 TWO_WORDS = Graph(["a", "b"], [(0, 1), (2, 3)], [0.2, 0.8], [Head([0.2, 0.8], EDGES)])
 
 
-def test_flows_between_two_words():
+def test_flows_are_edges_times_weights():
     np.testing.assert_allclose(flow_matrix(TWO_WORDS), [[0, 0.2], [0.2, 0.6]])
     matrix = flow_matrix(TWO_WORDS)
     assert [flow[:2] for flow in incoming(matrix, 1, 5)] == [(1, 1), (0, 1)]

@@ -15,7 +15,7 @@ def chain(count, seed):
     return edges, weights / weights.sum()
 
 
-def test_three_subwords_of_two_words():
+def test_subwords_are_merged_into_words():
     edges = np.array([[0.2, 0.1, 0.5], [0.3, 0.5, 0.3], [0.5, 0.4, 0.2]])
     weights = np.array([0.25, 0.5, 0.25])
     groups = np.array([0, 1, 1])

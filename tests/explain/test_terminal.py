@@ -50,7 +50,7 @@ def test_every_record_can_be_printed(name):
 
 @settings(deadline=None, max_examples=60)
 @given(plans())
-def test_texts_cannot_contain_control_characters(plan):
+def test_control_characters_are_not_printed(plan):
     output = render(terminal_view(plan()))
     assert not set(output) & {chr(code) for code in (*range(10), *range(11, 32), 127)}
     output.encode()

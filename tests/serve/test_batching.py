@@ -128,7 +128,7 @@ def test_exclusive_jobs_have_their_own_batch(doubling):
     assert [items for _, items in doubling.batches] == [[0], [1, 3], [2]]
 
 
-def test_cancelled_jobs_are_not_computed(doubling):
+def test_canceled_jobs_are_not_computed(doubling):
     async def scenario(batcher):
         jobs = [batcher.submit("k", [n]) for n in range(4)]
         jobs[1].cancel()
@@ -144,7 +144,7 @@ def test_cancelled_jobs_are_not_computed(doubling):
     assert doubling.batches == [("k", [0, 3])]
 
 
-def test_cancelling_a_running_job_does_not_affect_its_batch(doubling):
+def test_canceling_a_running_job_does_not_affect_its_batch(doubling):
     async def scenario(batcher):
         doubling.gate.clear()
         jobs = [batcher.submit("k", [n]) for n in range(3)]

@@ -192,7 +192,7 @@ def test_loopback_hosts_are_recognized(host, expected):
     assert is_loopback(host) == expected
 
 
-def test_other_hosts_than_loopback_require_a_key():
+def test_hosts_other_than_loopback_require_a_key():
     check_api_key("127.0.0.1", None)
     check_api_key("0.0.0.0", "key")
     with pytest.raises(SettingsError, match="PERRON_API_KEY"):

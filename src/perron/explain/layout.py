@@ -67,10 +67,13 @@ def lay_out(
 def _title(record: Explanation, head: int | None, width: float) -> list[Text]:
     y = _MARGIN + 14
     label = fit_text(prediction_text(record), _TITLE, 0.6 * width)
-    wide = text_width(label, _TITLE, bold=True)
-    left = _MARGIN + wide + 16
+    label_width = text_width(label, _TITLE, bold=True)
+    left = _MARGIN + label_width + 16
     model = fit_text(model_text(record, head), NOTE, width - _MARGIN - left)
-    return [Text(label, _MARGIN, y, _TITLE, wide, bold=True), note(model, left, y)]
+    return [
+        Text(label, _MARGIN, y, _TITLE, label_width, bold=True),
+        note(model, left, y),
+    ]
 
 
 def _sections(record: Explanation, head: int | None, column: Column) -> list[Section]:
