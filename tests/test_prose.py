@@ -61,7 +61,7 @@ PHRASES = {
     r"|catalogue|judgement|metre)\b": "American spelling",
 }
 DOCSTRING_STARTS = {
-    r"(What|Who|Whoever|Where|Those|How many|Whose)\b": "a noun phrase or a verb",
+    r"(What|Who|Whoever|Where|Those|How many|Whose)\b(?!.*\?)": "a noun phrase",
     r"(Tell|Say|Give|Have|Let)\b": "Return, Report, Provide",
     r"Return if\b": "Return whether",
 }
@@ -87,6 +87,17 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/export.md", "blank English"): "the name of spaCy's empty pipeline",
     ("src/perron/integrations/corpora/parts.py", '"tokenised"'): "a key of format 1",
     ("tests/integrations/test_corpora_shards.py", '"tokenised"'): "a key of format 1",
+    ("src/perron/migration_steps.py", "tokenised"): "a key of format 1",
+    ("src/perron/migration_steps.py", "optimiser"): "a tensor name of format 1",
+    ("src/perron/migration_steps.py", "commonest"): "a key of format 1",
+    ("tests/test_migrations.py", "tokenised"): "a key of format 1",
+    ("tests/test_migrations.py", "optimiser"): "a tensor name of format 1",
+    ("tests/test_migrations.py", "commonest"): "a key of format 1",
+    ("tests/serve/test_browser_states.py", "about:blank"): "an address",
+    ("tests/serve/test_browser_viewer.py", "about:blank"): "an address",
+    ("tests/test_benchmarks.py", "marks"): "an argument of pytest",
+    ("tests/test_examples.py", "marks"): "an argument of pytest",
+    ("tests/training/test_distributed.py", "marks"): "an argument of pytest",
 }
 
 
@@ -228,7 +239,7 @@ def test_every_exception_is_needed():
     unused = [
         (file, part)
         for file, part in EXCEPTIONS
-        if not any(part in text for _, text in text_of(file))
+        if part not in (ROOT / file).read_text(encoding="utf-8")
     ]
     assert not unused
 

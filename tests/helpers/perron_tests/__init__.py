@@ -1,4 +1,4 @@
-"""What tests share: small models, texts, clients, references and scripts.
+"""Code shared by the tests: small models, texts, clients, references and scripts.
 
 pytest puts this folder's parent on the path (pyproject.toml). A script that runs in a
 process of its own gets it through `environment`.
