@@ -152,7 +152,7 @@ INVALID_USAGE = {
     ("predict", "MODEL", "\udcff"): (2, "'\\udcff'", "UTF-8"),
     ("predict", "MODEL", "--file", "-", "--text", "a"): (
         2,
-        "standard input",
+        "Standard input",
         "--text",
         "--file",
     ),

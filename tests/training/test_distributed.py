@@ -58,6 +58,7 @@ def workspace(tmp_path_factory):
         "PERRON_CACHE": str(folder / "cache"),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "COLUMNS": "200",  # tables do not wrap
     }
 
     def perron(launcher: list[str], *arguments: str, machines: int = 1) -> str:
