@@ -1,6 +1,6 @@
 """Grassmann-Taksar-Heyman elimination in plain torch operations, for any device.
 
-This is the computation of `gth_cpu`, but for all texts at once, one token per step.
+Same computation as in `gth_cpu`, applied to all texts at once, one token per step.
 Valid tokens are sorted to the front. All rates of padding are zero, so the chain never
 visits it.
 """
