@@ -1,6 +1,6 @@
 """Run the code blocks of a page in one process.
 
-    python -m perron_tests.run_page PAGE
+python -m perron_tests.run_page PAGE
 """
 
 import contextlib
