@@ -21,7 +21,7 @@ import perron
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 RUNS = ROOT / "runs" / "demo-runs"
-MODELS = ["centrality-0", "self-attention-0"]
+MODELS = ["centrality-point0-seed0", "self-attention-point0-seed0"]
 TEXT = "A gorgeous, witty, seductive movie, but it's too long by half."
 
 

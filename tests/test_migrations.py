@@ -23,9 +23,15 @@ from perron.migration_steps import (
     Kind,
     Rename,
     RenameOption,
+)
+from perron.migrations import (
+    VERSION,
+    current_version,
+    from_table,
+    migrate,
+    stamp,
     tensor_name,
 )
-from perron.migrations import VERSION, current_version, from_table, migrate, stamp
 from perron.training.checkpoint import Checkpoint
 from perron.training.recipe import read_settings
 from perron.training.run import read_result

@@ -279,20 +279,13 @@ def _rename_graph_keys(record: Table) -> Table:
 
 # Old pattern in tensor names -> new text. Old names are never reused, so renaming does
 # not depend on the version.
-_TENSORS = {
+TENSORS = {
     r"encoder\.onward\.": "encoder.forward_layers.",
     r"encoder\.homeward\.": "encoder.backward_layers.",
     r"encoder\.enter\.": "encoder.input_projection.",
     r"^optimiser\.": "optimizer.",
     r"^chance\.": "rng.",
 }
-
-
-def tensor_name(name: str) -> str:
-    """Return the current name of a tensor from a file of any version."""
-    for old, new in _TENSORS.items():
-        name = re.sub(old, new, name)
-    return name
 
 
 # Version -> kind -> changes to the next version, in order. All kinds share the version

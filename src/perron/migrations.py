@@ -6,6 +6,7 @@ this key. Format changes are entries in `perron.migration_steps.STEPS`. Readers 
 the newest version is an error, so a step must drop keys that are no longer used.
 """
 
+import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import MISSING, fields
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perron.errors import DataError
-from perron.migration_steps import STEPS, Kind, Table, nested
+from perron.migration_steps import STEPS, TENSORS, Kind, Table, nested
 
 T = TypeVar("T")
 # Path of the model settings in each kind of file that contains them.
@@ -137,3 +138,10 @@ def _pop_version(kind: Kind, table: Table, where: str | Path | None) -> int:
     if type(version) is not int or version < 1:
         raise DataError(f"{VERSION} must be a positive integer, got {version!r}", where)
     return version
+
+
+def tensor_name(name: str) -> str:
+    """Return the current name of a tensor from a file of any version."""
+    for old, new in TENSORS.items():
+        name = re.sub(old, new, name)
+    return name

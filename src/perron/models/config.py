@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from perron.errors import DataError, SettingsError
 from perron.files import atomic_write, make_folder
 from perron.layers import ENCODERS, ClassifierHead, WordEmbedding
-from perron.migration_steps import tensor_name
-from perron.migrations import migrate, stamp
+from perron.migrations import migrate, stamp, tensor_name
 from perron.pooling import AGGREGATORS
 from perron.registry import PLUGIN_ADVICE, Registry, load_plugins, settings_from
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from perron.errors import DataError, PerronError
 from perron.files import atomic_write
-from perron.migration_steps import tensor_name
-from perron.migrations import migrate, stamp
+from perron.migrations import migrate, stamp, tensor_name
 from perron.models.config import CARD, CONFIG, WEIGHTS, model_files
 from perron.training.callbacks import Callback, MetricsFile
 from perron.training.loop import Loop
