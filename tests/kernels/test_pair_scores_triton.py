@@ -23,9 +23,10 @@ SHAPES = [(2, 5, 1, 3), (3, 17, 2, 20), (1, 1, 1, 1), (2, 33, 1, 16), (4, 16, 3,
 
 @pytest.mark.skipif(IS_INTERPRETED, reason="this is that process")
 def test_kernels_pass_their_tests_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p"]
+    # Without jaxtyping, whose wrappers Triton cannot interpret.
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
     run = subprocess.run(
-        [*command, "no:xdist", __file__],
+        [sys.executable, "-m", "pytest", *options, __file__],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
