@@ -120,20 +120,27 @@ def _slopes(gamma, alpha, used, i, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _load_rates(edges, mask, used, start, i, n):
+    """Return PANEL rows of rates from start on, and which of them are in use."""
+    graph = tl.program_id(0).to(tl.int64)
+    rows = start + tl.arange(0, PANEL)
+    pairs = tl.load(mask + graph * n + rows, mask=rows < n, other=0) != 0
+    pairs = pairs[:, None] & used[None, :] & (rows[:, None] != i[None, :])
+    place = rows[:, None] * n + i[None, :]
+    rates = tl.load(edges + graph * n * n + place, mask=pairs, other=0.0)
+    return rates, pairs
+
+
+@triton.jit
 def _flows(edges, mask, exponent, x, used, i, n, BLOCK: tl.constexpr):
     """Return Σ_j A_ij x_j and Σ_i A_ij of the scaled rates, PANEL rows at a time.
 
     The rates are loaded again, which needs fewer registers than keeping them.
     """
-    graph = tl.program_id(0).to(tl.int64)
     inflow = tl.zeros((BLOCK,), tl.float64)
     outflow = tl.zeros((BLOCK,), tl.float64)
     for start in range(0, n, PANEL):
-        rows = start + tl.arange(0, PANEL)
-        pairs = tl.load(mask + graph * n + rows, mask=rows < n, other=0) != 0
-        pairs = pairs[:, None] & used[None, :] & (rows[:, None] != i[None, :])
-        place = rows[:, None] * n + i[None, :]
-        rates = tl.load(edges + graph * n * n + place, mask=pairs, other=0.0)
+        rates, pairs = _load_rates(edges, mask, used, start, i, n)
         A = _scale(rates, pairs, exponent).to(tl.float64)
         outflow += tl.sum(A, axis=0)
         inflow += _spread(tl.sum(A * x[None, :], axis=1), start, i)
@@ -162,7 +169,7 @@ def solve_short(edges, mask, weights, factors, n, keep, BLOCK: tl.constexpr):
         row = tl.where(columns < k, _row(W, k, rows), 0.0)
         column = _column(W, k, BLOCK)
         above = tl.where(rows < k, column, 0.0)
-        below = column - above
+        below = column - above  # exact: a word is above or not
         leaving = tl.sum(tl.sum(above, axis=1), axis=0)
         leaving = tl.where(leaving == 0, 1.0, leaving)  # a masked word
         P = above * tl.div_rn(1.0, leaving)
