@@ -24,7 +24,7 @@ from perron.kernels.gth_triton_long import (
 # Warps of a program by block size, the next power of two of the number of words. This
 # is a table instead of autotuning, because most batches have a new number of words.
 SHORT = {16: 1, 32: 1, 64: 4}
-LONG = {128: 4, 256: 4, 512: 8, 1024: 16}
+LONG = {128: 4, 256: 8, 512: 16}
 MAX_WORDS = max(LONG)  # plain torch for more
 
 TILE = 64  # of a matrix

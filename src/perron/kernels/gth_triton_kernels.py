@@ -79,9 +79,8 @@ def _row(tile, k, rows):
 
 
 @triton.jit
-def _spread(values, start, i):
-    """Put PANEL values at start of a vector over i; zero elsewhere."""
-    places = start + tl.arange(0, PANEL)
+def _spread(values, places, i):
+    """Put values at their places in a vector over i; zero elsewhere."""
     return tl.sum(tl.where(places[:, None] == i[None, :], values[:, None], 0.0), axis=0)
 
 
@@ -120,10 +119,9 @@ def _slopes(gamma, alpha, used, i, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _load_rates(edges, mask, used, start, i, n):
-    """Return PANEL rows of rates from start on, and which of them are in use."""
+def _load_rates(edges, mask, used, rows, i, n):
+    """Return some rows of rates, and which of them are between words in use."""
     graph = tl.program_id(0).to(tl.int64)
-    rows = start + tl.arange(0, PANEL)
     pairs = tl.load(mask + graph * n + rows, mask=rows < n, other=0) != 0
     pairs = pairs[:, None] & used[None, :] & (rows[:, None] != i[None, :])
     place = rows[:, None] * n + i[None, :]
@@ -140,10 +138,11 @@ def _flows(edges, mask, exponent, x, used, i, n, BLOCK: tl.constexpr):
     inflow = tl.zeros((BLOCK,), tl.float64)
     outflow = tl.zeros((BLOCK,), tl.float64)
     for start in range(0, n, PANEL):
-        rates, pairs = _load_rates(edges, mask, used, start, i, n)
+        rows = start + tl.arange(0, PANEL)
+        rates, pairs = _load_rates(edges, mask, used, rows, i, n)
         A = _scale(rates, pairs, exponent).to(tl.float64)
         outflow += tl.sum(A, axis=0)
-        inflow += _spread(tl.sum(A * x[None, :], axis=1), start, i)
+        inflow += _spread(tl.sum(A * x[None, :], axis=1), rows, i)
     return inflow, outflow
 
 

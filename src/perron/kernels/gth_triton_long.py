@@ -34,6 +34,8 @@ from perron.kernels.gth_triton_kernels import (
     _spread,
 )
 
+PART = tl.constexpr(4)  # columns of a panel at a time in registers
+
 
 @triton.jit
 def _element(vector, i, k):
@@ -50,7 +52,8 @@ def prepare(edges, mask, W, exponents, n, BLOCK: tl.constexpr):
     largest = tl.zeros((BLOCK,), tl.float32)
     flaws = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, n, PANEL):
-        rates, pairs = _load_rates(edges, mask, used, start, i, n)
+        rows = start + tl.arange(0, PANEL)
+        rates, pairs = _load_rates(edges, mask, used, rows, i, n)
         valid = (rates >= 0) & (rates < float("inf"))
         flaws = tl.maximum(flaws, tl.max(tl.where(valid, 0, 1), axis=0))
         largest = tl.maximum(largest, tl.max(rates, axis=0))
@@ -59,8 +62,8 @@ def prepare(edges, mask, W, exponents, n, BLOCK: tl.constexpr):
     header = tl.where(sound, exponent.to(tl.float32), float("nan"))
     tl.store(exponents + graph, header)
     for start in range(0, n, PANEL):
-        rates, pairs = _load_rates(edges, mask, used, start, i, n)
         rows = start + tl.arange(0, PANEL)
+        rates, pairs = _load_rates(edges, mask, used, rows, i, n)
         place = graph * n * n + rows[:, None] * n + i[None, :]
         inside = (rows[:, None] < n) & (i[None, :] < n)
         tl.store(W + place, _scale(rates, pairs, exponent), mask=inside)
@@ -181,7 +184,8 @@ def _balance_long(factors, i, first, n, BLOCK: tl.constexpr):
             row = tl.sum(tl.where(r[:, None] == k, D, 0.0), axis=0)
             inflow = tl.sum(tl.where(r < k, row * own, 0.0)) + _element(y, r, k)
             later = (begin + k > first) & (begin + k < n)
-            value = tl.where(later, inflow / _element(row, r, k), 0.0)
+            value = inflow / tl.where(later, _element(row, r, k), 1.0)
+            value = tl.where(later, value, 0.0)
             own = tl.where((r == k) & later, value, own)
             total += value
             factor = tl.where(total > BIG, 1 / BIG, 1.0).to(tl.float64)
@@ -189,7 +193,7 @@ def _balance_long(factors, i, first, n, BLOCK: tl.constexpr):
             own *= factor
             y *= factor
             scale *= factor
-        x = x * scale + _spread(own, begin, i)
+        x = x * scale + _spread(own, begin + r, i)
     return x, total
 
 
@@ -236,24 +240,32 @@ def adjoint_long(grad, factors, mask, vectors, n, BLOCK: tl.constexpr):
             k = PANEL - 1 - back
             row = tl.sum(tl.where(r[:, None] == k, D, 0.0), axis=0)
             later = (begin + k > first) & (begin + k < n)
-            level = _clamp(_element(q, r, k) / _element(row, r, k), limit)
-            level = tl.where(later, level, 0.0)
+            leaving = tl.where(later, _element(row, r, k), 1.0)
+            level = tl.where(later, _clamp(_element(q, r, k) / leaving, limit), 0.0)
             own = tl.where(r == k, level, own)
             q += tl.where(r < k, row * level, 0.0)
         slope += tl.sum(_rows_before(factors, begin, i, n) * own[:, None], axis=0)
-        c += _spread(own, begin, i)
+        c += _spread(own, begin + r, i)
     # Up: u_k = c_k + Σ_{i<k} P_ik u_i, in two pieces. The words before a panel count as
     # one word with weight t, at the level m + d.
     u = tl.zeros((BLOCK,), tl.float64)
     rest = tl.zeros((BLOCK,), tl.float64)
     for begin in range(0, n, PANEL):
-        place = graph * n * n + i[:, None] * n + (begin + r)[None, :]
-        inside = (i[:, None] < begin) & (begin + r < n)[None, :]
-        P = tl.load(factors + place, mask=inside, other=0.0).to(tl.float64)
-        t = tl.sum(P, axis=0)
-        divisor = tl.where(t == 0, 1.0, t)
-        m = tl.sum(P * u[:, None], axis=0) / divisor
-        d = tl.sum(P * ((u[:, None] - m[None, :]) + rest[:, None]), axis=0) / divisor
+        t = tl.zeros((PANEL,), tl.float64)
+        m = tl.zeros((PANEL,), tl.float64)
+        d = tl.zeros((PANEL,), tl.float64)
+        for start in range(0, PANEL, PART):
+            some = start + tl.arange(0, PART)
+            place = graph * n * n + i[:, None] * n + (begin + some)[None, :]
+            inside = (i[:, None] < begin) & (begin + some < n)[None, :]
+            P = tl.load(factors + place, mask=inside, other=0.0).to(tl.float64)
+            weight = tl.sum(P, axis=0)
+            divisor = tl.where(weight == 0, 1.0, weight)
+            mean = tl.sum(P * u[:, None], axis=0) / divisor
+            P *= (u[:, None] - mean[None, :]) + rest[:, None]
+            t += _spread(weight, some, r)
+            m += _spread(mean, some, r)
+            d += _spread(tl.sum(P, axis=0) / divisor, some, r)
         D = _diagonal_block(factors, begin, n)
         own_c = tl.gather(c, begin + r, axis=0)
         own_u = tl.zeros((PANEL,), tl.float64)
@@ -274,8 +286,8 @@ def adjoint_long(grad, factors, mask, vectors, n, BLOCK: tl.constexpr):
             lost = (near - (level - part)) + (small - part)
             own_u = tl.where(r == k, level, own_u)
             own_rest = tl.where(r == k, lost, own_rest)
-        u += _spread(own_u, begin, i)
-        rest += _spread(own_rest, begin, i)
+        u += _spread(own_u, begin + r, i)
+        rest += _spread(own_rest, begin + r, i)
     header = tl.load(factors + graph * n * n)
     sound = header == header
     shift = TOP - tl.where(sound, header, 0.0).to(tl.int32)
