@@ -27,7 +27,8 @@ SHORT = {16: 1, 32: 1, 64: 4}
 LONG = {128: 4, 256: 8, 512: 16}
 MAX_WORDS = max(LONG)  # plain torch for more
 
-TILE = 64  # of a matrix
+TILE = 64  # rows and columns that a program of `update_panel` updates
+SLOPES_TILE = 32  # of `edge_slopes`, which has float64 in registers
 TILE_WARPS = 4
 PANEL_WARPS = 1
 
@@ -101,9 +102,9 @@ def backward(
         adjoint_long[(batch,)](
             grad, factors, mask, vectors, n, BLOCK=block, num_warps=LONG[block]
         )
-        tiles = triton.cdiv(n, TILE)
+        tiles = triton.cdiv(n, SLOPES_TILE)
         edge_slopes[(batch, tiles, tiles)](
-            vectors, mask, grad_edges, n, TILE=TILE, num_warps=TILE_WARPS
+            vectors, mask, grad_edges, n, TILE=SLOPES_TILE, num_warps=TILE_WARPS
         )
     return grad_edges
 
@@ -138,5 +139,5 @@ COMPILED = [
     *_variants(update_panel, "TILE", {TILE: TILE_WARPS}),
     *_variants(solve_long, "BLOCK", LONG),
     *_variants(adjoint_long, "BLOCK", LONG),
-    *_variants(edge_slopes, "TILE", {TILE: TILE_WARPS}),
+    *_variants(edge_slopes, "TILE", {SLOPES_TILE: TILE_WARPS}),
 ]

@@ -45,21 +45,24 @@ def compile_kernel(kernel, signature, constants, num_warps, target):
     return triton.compile(source, target=target, options={"num_warps": num_warps})
 
 
-def resources_of_ptx(compiled, target):
-    """Assemble again for the figures of ptxas, which Triton does not keep."""
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(compiled.asm["ptx"])
+def resources_of_ptx(compiled):
+    """Read the resources of the machine code; spilled registers are on the stack."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
         file.flush()
-        arch = "sm_90a" if target.arch == 90 else f"sm_{target.arch}"
-        command = [nvidia.ptxas.path, "-v", f"--gpu-name={arch}", file.name]
-        done = subprocess.run(
-            [*command, "-o", "/dev/null"], capture_output=True, text=True, check=True
-        )
-    words = done.stderr
+        text = subprocess.run(
+            [nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    def number(name):
+        return int(re.search(rf"\b{name}:(\d+)", text)[1])
+
     return {
-        "registers": int(re.search(r"Used (\d+) registers", words)[1]),
-        "spills": sum(int(n) for n in re.findall(r"(\d+) bytes spill", words)),
-        "stack": sum(int(n) for n in re.findall(r"(\d+) bytes stack", words)),
+        "registers": number("REG"),
+        "spills": number("STACK") + number("LOCAL"),
         "flushes": sorted(set(re.findall(r"\S+\.ftz\S*", compiled.asm["ptx"]))),
     }
 
@@ -75,8 +78,9 @@ def resources_of_amdgcn(compiled):
     assert len(modes) == 2
     return {
         "registers": number(r"\.vgpr_count"),
-        "spills": number(r"\.vgpr_spill_count") + number(r"\.sgpr_spill_count"),
-        "stack": number(r"\.private_segment_fixed_size"),
+        "spills": number(r"\.vgpr_spill_count")
+        + number(r"\.sgpr_spill_count")
+        + number(r"\.private_segment_fixed_size"),
         "flushes": [mode for mode in modes if not mode.endswith(" 3")],
     }
 
@@ -98,11 +102,7 @@ def main(target_name, names):
             compiled = compile_kernel(kernel, signature, constants, num_warps, target)
             seconds = time.perf_counter() - start
             cuda = target.backend == "cuda"
-            found = (
-                resources_of_ptx(compiled, target)
-                if cuda
-                else resources_of_amdgcn(compiled)
-            )
+            resources = (resources_of_ptx if cuda else resources_of_amdgcn)(compiled)
             assembly = compiled.asm["ptx" if cuda else "amdgcn"]
             row = {
                 "module": module_name,
@@ -110,7 +110,7 @@ def main(target_name, names):
                 "constants": constants,
                 "num_warps": num_warps,
                 "target": target_name,
-                **found,
+                **resources,
                 "shared": compiled.metadata.shared,
                 "lines": assembly.count("\n"),
                 "seconds": round(seconds, 1),
