@@ -4,7 +4,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from perron_tests.errors import mentions
-from perron_tests.graphs import HALVES, random_edges, random_mask, softmax_edges
+from perron_tests.graphs import (
+    DTYPE,
+    HALVES,
+    IS_INTERPRETED,
+    random_edges,
+    random_mask,
+    softmax_edges,
+)
 from perron_tests.reference import (
     gradient_by_differences,
     kmr_sequential,
@@ -21,18 +28,20 @@ from perron.kernels import Backend, Kernels, select, use
 
 quick = settings(
     deadline=None,
-    max_examples=40,
+    max_examples=3 if IS_INTERPRETED else 40,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 BOUND = {torch.float64: 1e-12, torch.float32: 5e-6}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}[DTYPE]
 
 
 def weigh(edges: torch.Tensor, **settings) -> torch.Tensor:
     """Solve one graph among copies of itself: eight make a group, one is alone."""
-    copies = stationary_distribution(edges.expand(9, *edges.shape), **settings)
-    torch.testing.assert_close(copies[8], copies[0])
+    count = 2 if IS_INTERPRETED else 9
+    copies = stationary_distribution(edges.expand(count, *edges.shape), **settings)
+    torch.testing.assert_close(copies[-1], copies[0])
     return copies[0]
 
 
@@ -47,15 +56,15 @@ def worst_relative_error(got: torch.Tensor, want: np.ndarray) -> float:
 
 def test_two_nodes_by_hand(kernel):
     a, b = 0.3, 0.7  # 0 -> 1 at rate a, 1 -> 0 at rate b
-    edges = torch.tensor([[0.0, b], [a, 0.0]], dtype=torch.float64)
-    want = torch.tensor([b, a], dtype=torch.float64) / (a + b)
+    edges = torch.tensor([[0.0, b], [a, 0.0]], dtype=DTYPE)
+    want = torch.tensor([b, a], dtype=DTYPE) / (a + b)
     torch.testing.assert_close(weigh(edges), want)
 
 
 def test_three_nodes_in_a_ring_by_hand(kernel):
     # 0 -> 1 -> 2 -> 0 at rates 1, 2, 4: the time spent is inverse to the rate.
-    edges = torch.tensor([[0.0, 0, 4], [1, 0, 0], [0, 2, 0]], dtype=torch.float64)
-    want = torch.tensor([4.0, 2, 1], dtype=torch.float64) / 7
+    edges = torch.tensor([[0.0, 0, 4], [1, 0, 0], [0, 2, 0]], dtype=DTYPE)
+    want = torch.tensor([4.0, 2, 1], dtype=DTYPE) / 7
     torch.testing.assert_close(weigh(edges), want)
 
 
@@ -70,7 +79,7 @@ def test_one_word_has_all_the_weight_and_no_gradient(kernel):
 def test_l2_has_unit_length_and_the_same_direction(kernel):
     edges = random_edges(3, 5, 5)
     weights = stationary_distribution(edges, norm="l2")
-    torch.testing.assert_close(weights.norm(dim=-1), torch.ones(3).double())
+    torch.testing.assert_close(weights.norm(dim=-1), torch.ones(3, dtype=DTYPE))
     torch.testing.assert_close(
         weights / weights.sum(-1, keepdim=True), stationary_distribution(edges)
     )
@@ -83,7 +92,7 @@ def test_l2_has_unit_length_and_the_same_direction(kernel):
 def test_matches_dense_eigenvectors(kernel, n):
     edges = random_edges(3, n, n)
     want = np.stack([stationary_by_eig(e) for e in edges.numpy()])
-    np.testing.assert_allclose(stationary_distribution(edges).numpy(), want, atol=1e-10)
+    np.testing.assert_allclose(stationary_distribution(edges).numpy(), want, atol=TOLERANCE)
 
 
 HARD_CHAINS = {
@@ -188,8 +197,9 @@ def test_the_unit_of_the_rates_plays_no_part(kernel, seed, exponent):
     )
 
 
-@pytest.mark.parametrize("exponent", [-900, -700, 700, 900])
-def test_the_unit_of_the_rates_scales_the_gradient(kernel, exponent):
+@pytest.mark.parametrize("share", [-0.9, -0.7, 0.7, 0.9])
+def test_the_unit_of_the_rates_scales_the_gradient(kernel, share):
+    exponent = int(share * {torch.float64: 1000, torch.float32: 120}[DTYPE])
     edges = random_edges(9, 5, 5)
     slopes = []
     for shift in (0, exponent):
@@ -200,9 +210,9 @@ def test_the_unit_of_the_rates_scales_the_gradient(kernel, exponent):
 
 
 def test_rates_whose_sum_is_out_of_range_are_fine(kernel):
-    edges = torch.full((9, 4, 4), 1e308, dtype=torch.float64)
+    edges = torch.full((9, 4, 4), torch.finfo(DTYPE).max, dtype=DTYPE)
     torch.testing.assert_close(
-        stationary_distribution(edges), torch.full((9, 4), 0.25).double()
+        stationary_distribution(edges), torch.full((9, 4), 0.25, dtype=DTYPE)
     )
 
 
@@ -231,6 +241,7 @@ def test_masked_words_weigh_nothing_and_influence_nothing(kernel, n, seed):
 # Gradients
 
 
+@pytest.mark.skipif(IS_INTERPRETED, reason="gradcheck needs float64")
 def test_gradcheck(kernel):
     edges = random_edges(2, 9, 4, 4).requires_grad_()
     mask = random_mask(18, 4).view(2, 9, 4)
@@ -238,6 +249,7 @@ def test_gradcheck(kernel):
     assert gradcheck(lambda e: stationary_distribution(e, mask, norm="l2"), (edges,))
 
 
+@pytest.mark.skipif(IS_INTERPRETED, reason="gradcheck needs float64")
 def test_gradcheck_notices_a_wrong_backward(kernel):
     edges = random_edges(3, 3).requires_grad_()
     right = select("stationary", edges)
