@@ -38,7 +38,7 @@ if IS_INTERPRETED:  # by tests/kernels/test_gth_triton.py
 
 @pytest.fixture(params=KERNELS)
 def kernel(request):
-    """Make `stationary_distribution` use one implementation for texts of every length."""
+    """Make `stationary_distribution` use one implementation for all lengths."""
     params = request.node.callspec.params
     if IS_INTERPRETED and params.get("n", 0) > MAX_WORDS:
         pytest.skip("takes minutes in Triton's interpreter")

@@ -92,7 +92,9 @@ def test_l2_has_unit_length_and_the_same_direction(kernel):
 def test_matches_dense_eigenvectors(kernel, n):
     edges = random_edges(3, n, n)
     want = np.stack([stationary_by_eig(e) for e in edges.numpy()])
-    np.testing.assert_allclose(stationary_distribution(edges).numpy(), want, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        stationary_distribution(edges).numpy(), want, atol=TOLERANCE
+    )
 
 
 HARD_CHAINS = {
