@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from perron_tests import environment
 from perron_tests.errors import assert_mentions, mentions
+from perron_tests.graphs import random_edges
 from perron_tests.plain import run_plain
+from perron_tests.synchronization import NoSynchronization
 
 from perron import CentralityPool, IntraAttentionPool, MaxPool, SelfAttentionPool
 from perron.errors import SettingsError
@@ -17,10 +20,12 @@ from perron.kernels import (
     OPERATIONS,
     Backend,
     Kernels,
+    dispatch,
     is_eager,
     select,
     select_for_graph,
     selected,
+    self_check,
     use,
 )
 
@@ -91,7 +96,7 @@ class TestUse:
 
     @pytest.mark.parametrize("name", ["cuda", "", "Numba", "perron"])
     def test_an_unknown_name_is_an_error_with_the_choices(self, name):
-        parts = ("auto, numba, torch", repr(name))
+        parts = ("auto, numba, triton, torch", repr(name))
         with pytest.raises(SettingsError, match=mentions(*parts)):
             use(name).__enter__()
 
@@ -116,9 +121,187 @@ class TestUse:
             assert select_for_graph("stationary", X).backend == "numba"
 
 
-def test_every_backend_implements_every_operation():
-    for backend in BACKENDS.values():
-        assert set(backend.kernels) == set(OPERATIONS)
+def test_numba_and_torch_implement_every_operation():
+    for name in ("numba", "torch"):
+        assert set(BACKENDS[name].kernels) == set(OPERATIONS)
+
+
+class TestTriton:
+    """The choice of Triton's kernels, without a GPU."""
+
+    GPU = torch.device("cuda", 0)
+
+    @pytest.fixture(autouse=True)
+    def gpu(self, monkeypatch):
+        """Pretend that there is a GPU, with some kernels for it."""
+        own = Backend(
+            "triton",
+            lambda: {"stationary": Kernels(lambda *_: "triton", lambda *_: "triton")},
+            devices=("cuda",),
+            dtypes=(torch.float32,),
+        )
+        self.capability = (8, 0)
+        monkeypatch.setitem(BACKENDS, "triton", own)
+        monkeypatch.setattr(dispatch.importlib.util, "find_spec", lambda _: True)
+        monkeypatch.setattr(
+            torch.cuda, "get_device_capability", lambda device: self.capability
+        )
+        dispatch._select.cache_clear()
+        dispatch._works.cache_clear()
+        dispatch._checked.cache_clear()
+        yield
+        dispatch._select.cache_clear()
+        dispatch._works.cache_clear()
+        dispatch._checked.cache_clear()
+
+    def choose(self, operation="stationary", dtype=torch.float32, choice="auto"):
+        return dispatch._select(operation, self.GPU, dtype, choice).backend
+
+    def test_a_recent_gpu_uses_it_for_float32_and_the_operations_it_has(self):
+        assert self.choose() == "triton"
+        assert self.choose(dtype=torch.float64) == "torch"
+        assert self.choose("column_softmax") == "torch"
+        assert dispatch._select("stationary", "cpu", torch.float32, "auto").backend == (
+            "numba"
+        )
+
+    def test_an_older_gpu_uses_it_only_when_selected_by_name(self):
+        self.capability = (7, 5)
+        assert self.choose() == "torch"
+        assert self.choose(choice="triton") == "triton"
+
+    def test_an_amd_gpu_uses_it(self, monkeypatch):
+        self.capability = (0, 0)
+        monkeypatch.setattr(torch.version, "hip", "6.2")
+        assert self.choose() == "triton"
+
+    def test_it_can_be_forbidden(self):
+        assert self.choose(choice="torch") == "torch"
+        assert self.choose(choice="numba") == "torch"
+
+    @pytest.mark.filterwarnings("error")
+    def test_without_the_package_plain_torch_is_used_without_a_warning(
+        self, monkeypatch
+    ):
+        monkeypatch.setattr(dispatch.importlib.util, "find_spec", lambda _: None)
+        assert self.choose() == "torch"
+
+    def test_a_broken_package_gives_one_warning_and_plain_torch(self, monkeypatch):
+        def load():
+            raise OSError("libtriton.so")
+
+        broken = Backend("triton", load, devices=("cuda",))
+        monkeypatch.setitem(BACKENDS, "triton", broken)
+        with pytest.warns(RuntimeWarning, match="triton kernels cannot.*libtriton"):
+            assert self.choose() == "torch"
+        assert self.choose(dtype=torch.float64) == "torch"
+
+    def test_other_devices_never_use_it(self):
+        meta = torch.device("meta")
+        assert dispatch._select(
+            "stationary", meta, torch.float32, "triton"
+        ).backend == ("torch")
+
+
+class TestSelfCheck:
+    """Kernels of plain torch, some of them broken, are checked on the CPU."""
+
+    @pytest.fixture(autouse=True)
+    def _sixteen_words(self, monkeypatch):
+        case = lambda arguments: min(16, arguments[0].shape[1])  # noqa: E731
+        _, trial = self_check._TRIALS["stationary"]
+        monkeypatch.setitem(self_check._TRIALS, "stationary", (case, trial))
+
+    def checked(self, forward=None, backward=None):
+        plain = BACKENDS["torch"].kernels["stationary"]
+        self.calls = []
+
+        def note(function):
+            return lambda *args: (self.calls.append(len(args[0])), function(*args))[1]
+
+        kernels = Kernels(
+            note(forward or plain.forward), note(backward or plain.backward), "triton"
+        )
+        return self_check.checked("stationary", kernels, plain)
+
+    def solve(self, kernels, n=5):
+        edges, mask = random_edges(4, n, n).float(), torch.ones(4, n).bool()
+        weights, factors, plan = kernels.forward(edges, mask, True)
+        kernels.backward(torch.ones(4, n), factors, mask, plan)
+        return weights
+
+    @pytest.mark.filterwarnings("error")
+    def test_kernels_that_agree_are_used_and_checked_once(self):
+        kernels = self.checked()
+        for _ in range(2):
+            self.solve(kernels)
+        assert self.calls == [3, 3, 4, 4, 4, 4]  # the check has three texts
+        self.solve(kernels, n=7)
+        assert self.calls[6:] == [3, 3, 4, 4]
+
+    @pytest.mark.parametrize("problem", ["forward", "backward", "error", "nan"])
+    def test_kernels_that_disagree_are_replaced_after_one_warning(self, problem):
+        plain = BACKENDS["torch"].kernels["stationary"]
+
+        def wrong_weights(*arguments):
+            if problem == "error":
+                raise RuntimeError("PTXAS error")
+            weights, *others = plain.forward(*arguments)
+            weights[:, 1] *= torch.nan if problem == "nan" else 1.1
+            return weights, *others
+
+        def wrong_grads(*arguments):
+            return 1.01 * plain.backward(*arguments)
+
+        kernels = self.checked(
+            wrong_weights if problem != "backward" else None,
+            wrong_grads if problem == "backward" else None,
+        )
+        parts = ("triton", "stationary", "self-check", "report", "PERRON_KERNELS=torch")
+        with pytest.warns(RuntimeWarning, match=mentions(*parts)):
+            weights = self.solve(kernels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.solve(kernels)
+            self.solve(kernels, n=7)
+        assert set(self.calls) == {3}  # of the check alone
+        edges = random_edges(4, 5, 5).float()
+        assert torch.equal(weights, plain.forward(edges, None, False)[0])
+
+    def test_the_callers_random_numbers_stay_the_same(self):
+        torch.manual_seed(3)
+        before = torch.get_rng_state()
+        self.solve(self.checked())
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+class TestSynchronization:
+    @pytest.mark.parametrize("connectivity", ["mlp", "bilinear", "low_rank"])
+    def test_padded_pooling_with_torch_never_waits_for_a_device(self, connectivity):
+        pool = CentralityPool(5, connectivity=connectivity)
+        states, mask = batch(torch.float32)
+        with use("torch"), NoSynchronization() as mode:
+            pool(states, mask).vector.sum().backward()
+        assert mode.count > 10
+        # On the meta device, whatever looks at values is an error.
+        states = torch.empty(4, 6, 5, device="meta", requires_grad=True)
+        pooled = pool.to("meta")(states, torch.empty(4, 6, device="meta").bool())
+        pooled.vector.sum().backward()
+
+    @pytest.mark.parametrize(
+        "function",
+        [
+            lambda x: x.sum().item(),
+            lambda x: bool(x.any()),
+            lambda x: x.nonzero(),
+            lambda x: x[x > 0],
+            lambda x: x.masked_fill_(x > 0, 0).masked_select(x > 0),
+            lambda x: x.unique(),
+        ],
+    )
+    def test_the_guard_notices_what_waits(self, function):
+        with pytest.raises(AssertionError, match="waits"), NoSynchronization():
+            function(torch.randn(3))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
@@ -224,8 +407,8 @@ class TestEnvironment:
         assert process.stdout.split() == ["numba", "True"], process.stderr
 
     def test_an_unknown_value_is_an_error_with_the_name_and_the_choices(self):
-        process = run(POOL, PERRON_KERNELS="triton")
-        parts = ("PERRON_KERNELS", "auto, numba, torch", "'triton'")
+        process = run(POOL, PERRON_KERNELS="cuda")
+        parts = ("PERRON_KERNELS", "auto, numba, triton, torch", "'cuda'")
         assert_mentions(process.stderr, *parts)
         assert process.returncode == 1
 

@@ -6,7 +6,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from perron_tests.errors import mentions
-from perron_tests.graphs import HALVES, random_edges, random_mask, softmax_edges
+from perron_tests.graphs import (
+    DTYPE,
+    HALVES,
+    IS_INTERPRETED,
+    random_edges,
+    random_mask,
+    softmax_edges,
+)
 from perron_tests.reference import (
     gradient_by_differences,
     kmr_sequential,
@@ -23,18 +30,20 @@ from perron.kernels import Backend, Kernels, select, use
 
 quick = settings(
     deadline=None,
-    max_examples=40,
+    max_examples=3 if IS_INTERPRETED else 40,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 BOUND = {torch.float64: 1e-12, torch.float32: 5e-6}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}[DTYPE]
 
 
 def weigh(edges: torch.Tensor, **settings) -> torch.Tensor:
-    """Solve nine copies of a graph: a group of eight and a single one."""
-    copies = stationary_distribution(edges.expand(9, *edges.shape), **settings)
-    torch.testing.assert_close(copies[8], copies[0])
+    """Solve copies of a graph: on the CPU, a group of eight and a single one."""
+    count = 2 if IS_INTERPRETED else 9
+    copies = stationary_distribution(edges.expand(count, *edges.shape), **settings)
+    torch.testing.assert_close(copies[-1], copies[0])
     return copies[0]
 
 
@@ -49,15 +58,15 @@ def worst_relative_error(got: torch.Tensor, want: np.ndarray) -> float:
 
 def test_two_nodes_by_hand(kernel):
     a, b = 0.3, 0.7  # 0 -> 1 at rate a, 1 -> 0 at rate b
-    edges = torch.tensor([[0.0, b], [a, 0.0]], dtype=torch.float64)
-    want = torch.tensor([b, a], dtype=torch.float64) / (a + b)
+    edges = torch.tensor([[0.0, b], [a, 0.0]], dtype=DTYPE)
+    want = torch.tensor([b, a], dtype=DTYPE) / (a + b)
     torch.testing.assert_close(weigh(edges), want)
 
 
 def test_three_nodes_in_a_ring_by_hand(kernel):
     # 0 -> 1 -> 2 -> 0 at rates 1, 2, 4: the time spent is inverse to the rate.
-    edges = torch.tensor([[0.0, 0, 4], [1, 0, 0], [0, 2, 0]], dtype=torch.float64)
-    want = torch.tensor([4.0, 2, 1], dtype=torch.float64) / 7
+    edges = torch.tensor([[0.0, 0, 4], [1, 0, 0], [0, 2, 0]], dtype=DTYPE)
+    want = torch.tensor([4.0, 2, 1], dtype=DTYPE) / 7
     torch.testing.assert_close(weigh(edges), want)
 
 
@@ -72,7 +81,7 @@ def test_one_word_has_all_the_weight_and_no_gradient(kernel):
 def test_l2_has_unit_length_and_the_same_direction(kernel):
     edges = random_edges(3, 5, 5)
     weights = stationary_distribution(edges, norm="l2")
-    torch.testing.assert_close(weights.norm(dim=-1), torch.ones(3).double())
+    torch.testing.assert_close(weights.norm(dim=-1), torch.ones(3, dtype=DTYPE))
     torch.testing.assert_close(
         weights / weights.sum(-1, keepdim=True), stationary_distribution(edges)
     )
@@ -85,7 +94,9 @@ def test_l2_has_unit_length_and_the_same_direction(kernel):
 def test_matches_dense_eigenvectors(kernel, n):
     edges = random_edges(3, n, n)
     want = np.stack([stationary_by_eig(e) for e in edges.numpy()])
-    np.testing.assert_allclose(stationary_distribution(edges).numpy(), want, atol=1e-10)
+    np.testing.assert_allclose(
+        stationary_distribution(edges).numpy(), want, atol=TOLERANCE
+    )
 
 
 HARD_CHAINS = {
@@ -190,8 +201,9 @@ def test_the_scale_of_the_rates_does_not_matter(kernel, seed, exponent):
     )
 
 
-@pytest.mark.parametrize("exponent", [-900, -700, 700, 900])
-def test_the_scale_of_the_rates_scales_the_gradient(kernel, exponent):
+@pytest.mark.parametrize("fraction", [-0.9, -0.7, 0.7, 0.9])
+def test_the_scale_of_the_rates_scales_the_gradient(kernel, fraction):
+    exponent = int(fraction * {torch.float64: 1000, torch.float32: 120}[DTYPE])
     edges = random_edges(9, 5, 5)
     grads = []
     for shift in (0, exponent):
@@ -202,9 +214,9 @@ def test_the_scale_of_the_rates_scales_the_gradient(kernel, exponent):
 
 
 def test_rates_whose_sum_overflows_work(kernel):
-    edges = torch.full((9, 4, 4), 1e308, dtype=torch.float64)
+    edges = torch.full((9, 4, 4), torch.finfo(DTYPE).max, dtype=DTYPE)
     torch.testing.assert_close(
-        stationary_distribution(edges), torch.full((9, 4), 0.25).double()
+        stationary_distribution(edges), torch.full((9, 4), 0.25, dtype=DTYPE)
     )
 
 
@@ -233,6 +245,7 @@ def test_masked_words_have_no_weight_and_no_influence(kernel, n, seed):
 # Gradients
 
 
+@pytest.mark.skipif(IS_INTERPRETED, reason="gradcheck needs float64")
 def test_gradcheck(kernel):
     edges = random_edges(2, 9, 4, 4).requires_grad_()
     mask = random_mask(18, 4).view(2, 9, 4)
@@ -240,6 +253,7 @@ def test_gradcheck(kernel):
     assert gradcheck(lambda e: stationary_distribution(e, mask, norm="l2"), (edges,))
 
 
+@pytest.mark.skipif(IS_INTERPRETED, reason="gradcheck needs float64")
 def test_gradcheck_detects_a_wrong_backward(kernel):
     edges = random_edges(3, 3).requires_grad_()
     real = select("stationary", edges)

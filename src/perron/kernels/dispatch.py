@@ -4,14 +4,20 @@ An *operation* is a pair of functions, forward and backward, on plain tensors wi
 autograd. A *backend* implements some of the operations on some devices:
 
     numba   compiled for the CPU at the first call, cached on disk
+    triton  compiled for NVIDIA and AMD GPUs at the first call, for float32 only
     torch   plain torch operations, for every device
 
 All dispatch goes through `select`. In order of precedence, the choice is the innermost
 `use` block, the environment variable ``PERRON_KERNELS``, or "auto", which is the first
-backend in `BACKENDS` that supports the operation on the tensor's device. The modules of
-a backend are imported when it is first selected, so "torch" never imports numba.
+backend in `BACKENDS` that supports the operation on the tensor's device and dtype. The
+modules of a backend are imported when it is first selected, so "torch" never imports
+numba.
+
+Triton kernels selected by "auto" are compared with plain torch at first use (see
+`self_check`). Kernels selected by name are not.
 """
 
+import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -59,11 +65,13 @@ class Backend:
         load: Function that imports the kernels and returns them by operation. Called
             once, at first use. Missing operations fall back to other backends.
         devices: Supported device types, such as ``"cpu"``. Defaults to all devices.
+        dtypes: Supported floating-point types. Defaults to all types.
     """
 
     name: str
     load: Callable[[], Mapping[str, Kernels]]
     devices: tuple[str, ...] | None = None
+    dtypes: tuple[torch.dtype, ...] | None = None
 
     @cached_property
     def kernels(self) -> dict[str, Kernels]:
@@ -79,9 +87,11 @@ class Backend:
             for operation, kernels in loaded.items()
         }
 
-    def supports(self, device: str) -> bool:
-        """Return whether the backend supports a device type."""
-        return self.devices is None or device in self.devices
+    def supports(self, device: str, dtype: torch.dtype = torch.float32) -> bool:
+        """Return whether the backend supports a device type and a dtype."""
+        return (self.devices is None or device in self.devices) and (
+            self.dtypes is None or dtype in self.dtypes
+        )
 
 
 def _load_numba() -> dict[str, Kernels]:
@@ -90,6 +100,15 @@ def _load_numba() -> dict[str, Kernels]:
 
     check_compiler()
     return _kernels(gth_cpu, pair_scores_cpu, reductions_cpu)
+
+
+def _load_triton() -> dict[str, Kernels]:
+    from perron.kernels import gth_triton, pair_scores_triton
+
+    return {
+        "stationary": Kernels(gth_triton.forward, gth_triton.backward),
+        "pair_scores": Kernels(pair_scores_triton.forward, pair_scores_triton.backward),
+    }
 
 
 def _load_torch() -> dict[str, Kernels]:
@@ -111,9 +130,18 @@ def _kernels(gth: Any, pair_scores: Any, reductions: Any) -> dict[str, Kernels]:
     }
 
 
+# Triton's interpreter runs the kernels on the CPU, slowly, for tests.
+_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
 # In the order in which "auto" tries them. The last one supports every operation.
 BACKENDS = {
     "numba": Backend("numba", _load_numba, devices=("cpu",)),
+    "triton": Backend(
+        "triton",
+        _load_triton,
+        devices=("cuda", "cpu") if _IS_INTERPRETED else ("cuda",),  # ROCm is "cuda" too
+        dtypes=(torch.float32,),
+    ),
     "torch": Backend("torch", _load_torch),
 }
 
@@ -124,8 +152,9 @@ _used: ContextVar[str | Backend | None] = ContextVar("perron.kernels", default=N
 def use(backend: str | Backend) -> Iterator[None]:
     """Select the kernels of the calls inside a ``with`` block.
 
-    ``"numba"`` and ``"torch"`` select that backend on the devices it supports; other
-    devices use torch. ``"auto"`` selects the fastest backend that works.
+    ``"numba"``, ``"triton"`` and ``"torch"`` select that backend for the operations,
+    devices and dtypes it supports; everything else uses torch. ``"auto"`` selects the
+    fastest backend that works.
 
     Blocks can be nested; the innermost one applies. A block affects eager calls in the
     current thread (or asyncio task). A backward pass uses the kernels of its forward
@@ -133,8 +162,8 @@ def use(backend: str | Backend) -> Iterator[None]:
     ``PERRON_KERNELS``, because their forward and backward are called separately.
 
     Args:
-        backend: ``"auto"``, ``"numba"``, ``"torch"``, or a `Backend`, which is used for
-            the operations it implements.
+        backend: ``"auto"``, ``"numba"``, ``"triton"``, ``"torch"``, or a `Backend`,
+            which is used for the operations it implements.
 
     Example:
         >>> import perron, torch
@@ -153,18 +182,20 @@ def use(backend: str | Backend) -> Iterator[None]:
 def select(operation: str, tensor: Tensor) -> Kernels:
     """Return the kernels for an eager call on a tensor."""
     used = _used.get()
-    # device.type creates a string each time, which is slower than everything else here.
-    device = "cpu" if tensor.is_cpu else tensor.device.type
+    # tensor.device creates an object each time, which is slower than all the rest.
+    device = "cpu" if tensor.is_cpu else tensor.device
     if isinstance(used, Backend):
-        if used.supports(device) and operation in used.kernels:
+        kind = device if isinstance(device, str) else device.type
+        if used.supports(kind, tensor.dtype) and operation in used.kernels:
             return used.kernels[operation]
         used = None
-    return _select(operation, device, used)
+    return _select(operation, device, tensor.dtype, used)
 
 
 def select_for_graph(operation: str, tensor: Tensor) -> Kernels:
     """Return the kernels for an operator in a traced graph; see `use`."""
-    return _select(operation, tensor.device.type, None)
+    device = "cpu" if tensor.is_cpu else tensor.device
+    return _select(operation, device, tensor.dtype, None)
 
 
 def selected(tensor: Tensor) -> dict[str, str]:
@@ -190,15 +221,41 @@ def is_eager(*tensors: Tensor) -> bool:
 
 
 @cache
-def _select(operation: str, device: str, choice: str | None) -> Kernels:
+def _select(
+    operation: str, device: str | torch.device, dtype: torch.dtype, choice: str | None
+) -> Kernels:
     choice = choice or _default_choice()
+    kind = device if isinstance(device, str) else device.type
     for name in BACKENDS if choice == "auto" else (choice, "torch"):
         backend = BACKENDS[name]
-        if not backend.supports(device) or (choice == "auto" and not _works(name)):
+        if not backend.supports(kind, dtype):
+            continue
+        is_checked = choice == "auto" and name == "triton"
+        if is_checked and not _has_triton(device):
+            continue
+        if choice == "auto" and not _works(name):
             continue
         if operation in backend.kernels:
-            return backend.kernels[operation]
+            return _checked(operation) if is_checked else backend.kernels[operation]
     raise AssertionError(f"No backend implements {operation}.")
+
+
+def _has_triton(device: str | torch.device) -> bool:
+    """Return whether "auto" may use Triton on a device: an Ampere GPU or an AMD GPU."""
+    if isinstance(device, str) or importlib.util.find_spec("triton") is None:
+        return False
+    if torch.version.hip is not None:
+        return True
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+@cache
+def _checked(operation: str) -> Kernels:
+    """Return the Triton kernels with plain torch where they fail their self-check."""
+    from perron.kernels.self_check import checked
+
+    kernels = [BACKENDS[name].kernels[operation] for name in ("triton", "torch")]
+    return checked(operation, *kernels)
 
 
 @cache

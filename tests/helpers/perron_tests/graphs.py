@@ -1,7 +1,13 @@
 """Random graphs and masks."""
 
+import os
+
 import torch
 from torch import Tensor
+
+# Triton's kernels are for float32. Their tests run in a process with this variable.
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DTYPE = torch.float32 if IS_INTERPRETED else torch.float64
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -9,14 +15,14 @@ HALVES = [torch.float16, torch.bfloat16]
 def random_edges(*shape: int, seed: int = 0, low: float = 0.05) -> Tensor:
     """Return uniform random edges in [low, low + 1)."""
     rng = torch.Generator().manual_seed(seed)
-    return low + torch.rand(*shape, generator=rng, dtype=torch.float64)
+    return low + torch.rand(*shape, generator=rng, dtype=DTYPE)
 
 
 def softmax_edges(*shape: int, std: float, seed: int = 0) -> Tensor:
     """Return the column softmax of normal random scores."""
     rng = torch.Generator().manual_seed(seed)
     scores = torch.randn(*shape, generator=rng, dtype=torch.float64)
-    return (std * scores).softmax(-2)
+    return (std * scores).softmax(-2).to(DTYPE)
 
 
 def random_mask(*shape: int, seed: int = 0) -> Tensor:
