@@ -1,13 +1,17 @@
 import json
 import shlex
+from io import StringIO
 
 import pytest
 from perron_tests.errors import assert_mentions, mentions
+from perron_tests.studies import record
 from perron_tests.training import TINY, write_texts
+from rich.console import Console
 
-from perron.cli.study import split_names
+from perron.cli.study import rich_table, split_names
 from perron.errors import SettingsError
-from perron.experiments.study import Trial, aggregator_study
+from perron.experiments.report import summarize
+from perron.experiments.study import Study, Trial, aggregator_study
 from perron.training import read_recipe, recipe_table
 from perron.training.run import read_result
 
@@ -161,3 +165,18 @@ def test_the_command_of_a_run_reproduces_it(perron, texts, tmp_path):
     assert perron(*arguments, "--out", tmp_path / "again").status == 0
     (first,) = (tmp_path / "runs").glob("*/settings.toml")
     assert (tmp_path / "again/settings.toml").read_text() == first.read_text()
+
+
+def test_the_table_leaves_out_the_last_columns_in_a_narrow_terminal():
+    study = Study(title="two", recipe="demo", variants={"mean": {}, "max": {}}, seeds=1)
+    records = [record(name, 0, 0, 0.5, [1, 0, 1]) for name in study.variants]
+    rows = summarize(study, records)
+    names = [
+        [column.header for column in rich_table(study, rows, width).columns]
+        for width in (400, 40, 1)
+    ]
+    assert names[0][: len(names[1])] == names[1]
+    assert len(names[0]) > len(names[1]) > len(names[2]) == 1
+    console = Console(width=40, file=StringIO())
+    console.print(rich_table(study, rows, 40))
+    assert "…" not in console.file.getvalue()

@@ -11,7 +11,7 @@ import perron
 
 MAX_FILES = 50
 # Runs the command and prints the files of the package whose functions were called.
-# Code of functions has the flag CO_OPTIMIZED (1); modules and class bodies do not. Names
+# Functions have the flag CO_OPTIMIZED (1); modules and class bodies do not. Names
 # such as <listcomp> also occur at the top level of modules, so they do not count.
 SCRIPT = """
 import sys, threading

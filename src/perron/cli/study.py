@@ -148,11 +148,27 @@ def report(
         print_message(f"Saved in {folder}: {', '.join(files)}, records.jsonl")
 
 
-def rich_table(study: "Study", rows: "Sequence[SummaryRow]") -> Table:
-    """Return the table of a study for display in a terminal."""
-    from perron.experiments.report import columns
+def rich_table(
+    study: "Study", rows: "Sequence[SummaryRow]", width: int | None = None
+) -> Table:
+    """Return the table of a study for display in a terminal.
 
-    shown = columns(study, rows)
+    Args:
+        study: Study.
+        rows: Rows of the table.
+        width: Characters per line. The last columns are left out if they do not fit.
+            Defaults to the width of the terminal.
+    """
+    from perron.experiments.report import TableColumn, columns
+
+    width = width or results.width
+    shown: list[TableColumn] = []
+    used = 1
+    for column in columns(study, rows):
+        used += 3 + max(len(text) for text in (column.name, *column.cells))
+        if used > width and shown:
+            break
+        shown.append(column)
     table = Table(*(column.name for column in shown), title=study.title)
     for cells in zip(*(column.cells for column in shown), strict=True):
         table.add_row(*cells)
