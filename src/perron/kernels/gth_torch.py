@@ -34,23 +34,23 @@ def forward(
     The factors are those of K = U L, transposed: -P_ik at [k, i], -W_kj at [j, k] for
     i, j < k, s_k at [k, k], and the exponent of the largest rate at [0, 0].
     """
-    no_factors = edges.new_empty(0, *edges.shape[1:])
+    if mask is None:
+        mask = edges.new_ones(edges.shape[:-1], dtype=torch.bool)
     if edges.shape[-1] == 0:
-        factors = torch.empty_like(edges) if keep_factors else no_factors
-        return edges.new_empty(edges.shape[:-1]), factors, None
-    mask = edges.new_ones(edges.shape[:-1], dtype=torch.bool) if mask is None else mask
+        factors = edges.new_empty(len(edges) if keep_factors else 0, 0, 0)
+        return edges.new_empty(mask.shape), factors, None
+    padding = ~mask
     is_first, is_idle = _first_words(mask)
-    A, exponent, is_finite = _scaled_rates(edges, mask)
+    A, exponent = _scaled_rates(edges, padding)
     K, s = _eliminate(A, is_idle)
     x = _back_substitute(K / s.unsqueeze(-2), is_first)
-    weights = (x / x.sum(-1, keepdim=True)).to(edges.dtype)
-    weights = weights.masked_fill(~is_finite, torch.nan).masked_fill(~mask, 0)
+    weights = (x / x.sum(-1, keepdim=True)).to(edges.dtype).masked_fill_(padding, 0)
     if not keep_factors:
-        return weights, no_factors, None
+        return weights, edges.new_empty(0, *edges.shape[1:]), None
     factors = K.to(edges.dtype, memory_format=torch.contiguous_format, copy=True)
     diagonal = factors.diagonal(dim1=-2, dim2=-1)
     diagonal.copy_(s)
-    diagonal[:, :1] = exponent.masked_fill(~is_finite, torch.nan)
+    diagonal[:, :1] = exponent
     return weights, factors, None
 
 
@@ -58,34 +58,37 @@ def backward(
     grad: Tensor, factors: Tensor, mask: Tensor | None, plan: None = None
 ) -> Tensor:
     """Return ∂ℓ/∂A (B, N, N) from γ = ∂ℓ/∂α (B, N) and the factors."""
-    n = grad.shape[-1]
-    if n == 0:
+    if factors.numel() == 0:
         return torch.zeros_like(factors)
-    mask = grad.new_ones(grad.shape, dtype=torch.bool) if mask is None else mask
+    if mask is None:
+        mask = grad.new_ones(grad.shape, dtype=torch.bool)
+    padding = ~mask
     is_first, is_idle = _first_words(mask)
     K = factors.to(_wide_dtype(grad))
     s = K.diagonal(dim1=-2, dim2=-1)
     L = K / s.unsqueeze(-2)
     alpha = _back_substitute(L, is_first)
     alpha = alpha / alpha.sum(-1, keepdim=True)
-    gamma = grad.to(K.dtype).masked_fill(~mask, 0)
+    # Backward sweep: c_k = (γ_k - γᵀα + q_k) / s_k, where γ_k - γᵀα + q_k solves Lᵀw =
+    # γ - (γᵀα)1. It does not overflow, because L⁻¹ is bounded as in `_back_substitute`.
+    gamma = grad.to(K.dtype).masked_fill(padding, 0)
     gamma = gamma - gamma.gather(-1, alpha.argmax(-1, keepdim=True))
-    rhs = gamma - (gamma * alpha).sum(-1, keepdim=True)
-    # Lᵀw = γ - (γᵀα)1, c_k = w_k / s_k. No w exceeds the largest ratio of two weights.
-    w = solve_triangular(L, rhs.unsqueeze(-1), upper=True, unitriangular=True)
+    rhs = (gamma - (gamma * alpha).sum(-1, keepdim=True)).unsqueeze(-1)
+    w = solve_triangular(L, rhs, upper=True, unitriangular=True).squeeze(-1)
     max_level = MAX_LEVEL * 2.0 ** -SCALE_EXPONENT[factors.dtype]
     bound = max_level * vector_norm(gamma, torch.inf, -1, keepdim=True)
-    c = (w.squeeze(-1) / s).clamp(-bound, bound).masked_fill(is_idle, 0)
+    c = (w / s).clamp_(-bound, bound).masked_fill_(is_idle, 0)
+    # Forward sweep: u_k = c_k + Σ_{i<k} P_ik u_i, where P sums to one in this precision.
     P = K.tril(-1)
-    P = P / (is_idle.to(P.dtype) - P.sum(-1)).unsqueeze(-1)  # sums to -1, or 0 if idle
+    P = P / torch.add(is_idle, P.sum(-1), alpha=-1).unsqueeze(-1)
     u, low = _solve_levels(P, c)
-    # 2**shift is NaN for a text with invalid rates.
-    half, second_half = _powers_of_two(SCALE_EXPONENT[factors.dtype] - K[:, :1, 0])
-    u, low, alpha = u * half, low * half, alpha * second_half
-    grad_edges = _differences(u, low).mul_(alpha.unsqueeze(-2))
+    # ∂ℓ/∂A_ij = (u_i - u_j) α_j 2**shift. The shift is NaN if the rates were invalid.
+    half, second_half = _powers_of_two(SCALE_EXPONENT[factors.dtype] - K[:, :1, :1])
+    alpha = alpha.unsqueeze(-2) * second_half
+    grad_edges = _differences(u, low).mul_(half).mul_(alpha)
     limit = torch.finfo(factors.dtype).max
     grad_edges = grad_edges.clamp_(-limit, limit).to(factors.dtype)
-    return grad_edges.masked_fill(~_pairs(mask), 0)
+    return grad_edges.masked_fill_(_in_either(padding), 0)
 
 
 def _wide_dtype(tensor: Tensor) -> torch.dtype:
@@ -93,9 +96,9 @@ def _wide_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float32 if tensor.device.type == "mps" else torch.float64
 
 
-def _pairs(mask: Tensor) -> Tensor:
-    """Return a mask (B, N, N) of the pairs of valid words."""
-    return mask.unsqueeze(-1) & mask.unsqueeze(-2)
+def _in_either(padding: Tensor) -> Tensor:
+    """Return a mask (B, N, N) of the pairs with padding in at least one place."""
+    return padding.unsqueeze(-1) | padding.unsqueeze(-2)
 
 
 def _first_words(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,27 +112,28 @@ def _first_words(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def _powers_of_two(exponent: Tensor) -> tuple[Tensor, Tensor]:
     """Return two numbers whose product is 2**exponent, which itself may overflow."""
-    half = (exponent / 2).floor()
+    half = exponent.div(2, rounding_mode="floor")
     return torch.exp2(half), torch.exp2(exponent - half)
 
 
-def _scaled_rates(edges: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _scaled_rates(edges: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
     """Scale the rates and raise them to MIN_RATE.
 
     Returns:
-        (B, N, N) the rate from j to i at [j, i], in the wide dtype; (B, 1) the exponent
-        of the largest rate; (B, 1) whether all rates are valid.
+        (B, N, N) the rate from j to i at [j, i], in the wide dtype, and (B, 1) the
+        exponent of the largest rate. Both are NaN if the text has invalid rates.
     """
-    same = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
-    no_edge = ~_pairs(mask) | same
+    same = torch.eye(padding.shape[-1], dtype=torch.bool, device=padding.device)
+    no_edge = _in_either(padding) | same
     A = edges.mT.to(_wide_dtype(edges)).masked_fill(no_edge, 0)
     smallest, largest = A.flatten(1).aminmax(dim=-1, keepdim=True)
-    is_finite = (smallest >= 0) & (largest < torch.inf)
-    exponent = torch.frexp(largest.masked_fill(~is_finite, 1)).exponent.to(A.dtype)
-    shift = SCALE_EXPONENT[edges.dtype] - exponent
-    half, second_half = _powers_of_two(shift.unsqueeze(-1))
-    A = (A * half).mul_(second_half).clamp_min_(MIN_RATE[edges.dtype])
-    return A.masked_fill_(no_edge, 0), exponent, is_finite
+    is_valid = (smallest >= 0) & (largest < torch.inf)
+    exponent = torch.frexp(largest).exponent.to(A.dtype)
+    exponent = exponent.masked_fill_(~is_valid, torch.nan)
+    shift = SCALE_EXPONENT[edges.dtype] - exponent.unsqueeze(-1)
+    half, second_half = _powers_of_two(shift)
+    A = A.mul_(half).mul_(second_half).clamp_min_(MIN_RATE[edges.dtype])
+    return A.masked_fill_(no_edge, 0), exponent
 
 
 def _eliminate(A: Tensor, is_idle: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,23 +160,26 @@ def _eliminate(A: Tensor, is_idle: Tensor) -> tuple[Tensor, Tensor]:
     n = A.shape[-1]
     C = (A.cumsum(-1) + is_idle.unsqueeze(-1)).flip(-1)
     V = torch.cat([C, -A], -1)
+    s = V.flatten(1)[:, n :: 2 * n - 1]
+    exit_rate = s.unsqueeze(-1).split(1, 1)  # (B, 1, 1) for each k
+    column = V.split(1, 1)  # (B, 1, 2N) for each k: C_ik and -W_ik, then -P_ik
+    row = V.split(1, 2)[n:]  # (B, N, 1) for each k: -W_kj
     for end in range(n, 1, -PANEL):
         begin = max(end - PANEL, 0)
         for k in range(end - 1, max(begin, 1) - 1, -1):
             before = slice(n + 1 - k, n + k)
-            V[:, k, before].div_(V[:, k, n - k, None])
-            V[:, begin:k, before].addcmul_(
-                V[:, k, None, before], V[:, begin:k, n + k, None], value=-1
-            )
+            P = column[k][..., before].div_(exit_rate[k])
+            V[:, begin:k, before].addcmul_(P, row[k][:, begin:k], value=-1)
         if begin > 0:
             panel, before = slice(n + begin, n + end), slice(n + 1 - begin, n + begin)
-            W = V[:, :begin, panel]
-            P = V[:, begin:end, panel]
+            P, W = V[:, begin:end], V[:, :begin, panel]
             W.copy_(
-                solve_triangular(P, W, upper=False, left=False, unitriangular=True)
+                solve_triangular(
+                    P[..., panel], W, upper=False, left=False, unitriangular=True
+                )
             )
-            V[:, :begin, before].baddbmm_(W, V[:, begin:end, before], alpha=-1)
-    return V[..., n:], V.flatten(1)[:, n :: 2 * n - 1]
+            V[:, :begin, before].baddbmm_(W, P[..., before], alpha=-1)
+    return V[..., n:], s
 
 
 def _back_substitute(L: Tensor, is_first: Tensor) -> Tensor:
@@ -212,9 +219,7 @@ def _solve_levels(P: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         residual = c + (P * _differences(u, low)).sum(-1)
         small = low + solve(residual)
         total = u + small
-        part = total - u
-        low = (u - (total - part)) + (small - part)  # Knuth's two-sum
-        u = total
+        u, low = total, small - (total - u)  # Dekker's two-sum
     return u, low
 
 
