@@ -1,9 +1,12 @@
 """Grassmann-Taksar-Heyman elimination in plain torch operations, for any device.
 
-The same computation as in `gth_cpu`, but on all texts at once, with as few operations as
-possible, because each of them is a kernel launch on a GPU: two per word, three per panel
-of words, and a fixed number for everything else. Padding needs no special treatment
-apart from its exit rate: all its rates are zero, so the chain never visits it.
+The result is that of `gth_cpu`. All texts are solved at once, with few operations,
+because each of them is a kernel launch on a GPU: two per word, three per panel of
+words, and a fixed number for everything else. Edges in float32 are solved in float64,
+where matrix products are accurate on every device (no TF32), and weights are rounded
+only once.
+
+All rates of padding are zero, so the chain never visits it, wherever it is.
 """
 
 import torch
@@ -14,6 +17,10 @@ from torch.linalg import solve_triangular, vector_norm
 # MIN_RATE are raised to MIN_RATE (see "Zeros" in docs/mathematics.md).
 SCALE_EXPONENT = {torch.float32: 96, torch.float64: 400}
 MIN_RATE = {torch.float32: 2.0**-126, torch.float64: 2.0**-400}
+
+# The same on a device without float64. A lower value would let x exceed the range of
+# float32.
+MIN_RATE_WITHOUT_FLOAT64 = 2.0**-14
 
 # In a nearly absorbing part of a graph, the level of u is clamped to this many times γ
 # over the sum of the rates. A pair of doubles cannot hold more digits.
@@ -69,8 +76,8 @@ def backward(
     L = K / s.unsqueeze(-2)
     alpha = _back_substitute(L, is_first)
     alpha = alpha / alpha.sum(-1, keepdim=True)
-    # Backward sweep: c_k = (γ_k - γᵀα + q_k) / s_k, where γ_k - γᵀα + q_k solves Lᵀw =
-    # γ - (γᵀα)1. It does not overflow, because L⁻¹ is bounded as in `_back_substitute`.
+    # Backward sweep: Lᵀw = γ - (γᵀα)1, c_k = w_k / s_k. w does not overflow, because an
+    # entry of L⁻¹ is at most the ratio of two entries of x.
     gamma = grad.to(K.dtype).masked_fill(padding, 0)
     gamma = gamma - gamma.gather(-1, alpha.argmax(-1, keepdim=True))
     rhs = (gamma - (gamma * alpha).sum(-1, keepdim=True)).unsqueeze(-1)
@@ -78,7 +85,7 @@ def backward(
     max_level = MAX_LEVEL * 2.0 ** -SCALE_EXPONENT[factors.dtype]
     bound = max_level * vector_norm(gamma, torch.inf, -1, keepdim=True)
     c = (w / s).clamp_(-bound, bound).masked_fill_(is_idle, 0)
-    # Forward sweep: u_k = c_k + Σ_{i<k} P_ik u_i, where P sums to one in this precision.
+    # Forward sweep: u_k = c_k + Σ_{i<k} P_ik u_i, where P is divided by its actual sum.
     P = K.tril(-1)
     P = P / torch.add(is_idle, P.sum(-1), alpha=-1).unsqueeze(-1)
     u, low = _solve_levels(P, c)
@@ -132,7 +139,9 @@ def _scaled_rates(edges: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
     exponent = exponent.masked_fill_(~is_valid, torch.nan)
     shift = SCALE_EXPONENT[edges.dtype] - exponent.unsqueeze(-1)
     half, second_half = _powers_of_two(shift)
-    A = A.mul_(half).mul_(second_half).clamp_min_(MIN_RATE[edges.dtype])
+    has_float64 = A.dtype == torch.float64
+    min_rate = MIN_RATE[edges.dtype] if has_float64 else MIN_RATE_WITHOUT_FLOAT64
+    A = A.mul_(half).mul_(second_half).clamp_min_(min_rate)
     return A.masked_fill_(no_edge, 0), exponent
 
 
@@ -155,9 +164,11 @@ def _eliminate(A: Tensor, is_idle: Tensor) -> tuple[Tensor, Tensor]:
     are updated at once.
 
     Returns:
-        (B, N, N) -P_ik at [k, i] and -W_kj at [j, k]; (B, N) s, which is 1 where idle.
+        (B, N, N) -P_ik at [k, i] and -W_kj at [j, k]; (B, N) s, where s_0 has no
+        meaning.
     """
     n = A.shape[-1]
+    # An idle word has no rates to earlier words. An exit rate of 1 avoids 0 / 0.
     C = (A.cumsum(-1) + is_idle.unsqueeze(-1)).flip(-1)
     V = torch.cat([C, -A], -1)
     s = V.flatten(1)[:, n :: 2 * n - 1]
