@@ -12,8 +12,9 @@ CONCLUSIONS = {
     "pooling": "`CentralityPool` takes at most",
     "length": "1,024 words take",
     "training_scale": "a gradient takes",
+    "launches": "launches for 50 words, 2.1 for each more word",
 }
-QUICK = {"training_scale"}
+QUICK = {"training_scale", "launches"}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def solve(kernels, edges, mask, grad):
 
 
 @interpreted
-@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66, 80, 130])
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 32, 33, 64, 65, 130])
 def test_sizes_around_those_of_blocks_give_the_result_of_torch(n):
     from perron.kernels import gth_triton
 
@@ -105,8 +105,9 @@ def test_a_long_graph_of_nearly_separate_parts_has_the_gradient_of_float64():
 
 
 @interpreted
-@pytest.mark.parametrize("n", [5, 66])
-@pytest.mark.parametrize("flaw", [torch.nan, torch.inf, -1.0])
+@pytest.mark.parametrize(
+    ("n", "flaw"), [(5, torch.nan), (5, torch.inf), (5, -1.0), (66, torch.nan)]
+)
 def test_an_invalid_edge_stays_in_its_own_text_at_both_sizes(n, flaw):
     from perron.kernels import gth_triton
 
