@@ -66,6 +66,9 @@ bench: $(VENV)/.dev chromium ## run the benchmarks and write docs/benchmarks.md 
 	done
 	$(RUN)/python benchmarks/write_report.py runs/benchmarks
 
+gpu: $(VENV)/.dev ## check the Triton kernels on a GPU and run the GPU benchmark
+	$(RUN)/python benchmarks/gpu.py --json runs/benchmarks/gpu.json $(ARGS)
+
 pictures: $(VENV)/.dev ## regenerate the screenshots in README and docs from the demo's models
 	$(RUN)/python docs/make_pictures.py
 
@@ -102,4 +105,4 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(RUN)/python -m pip install -q -e '.[train,documents,serve,hf,ray,export,demo,reproduce,docs,dev]'
 	@touch $@
 
-.PHONY: help setup demo test core newest slow spark chromium check bench pictures docs clean
+.PHONY: help setup demo test core newest slow spark chromium check bench gpu pictures docs clean
