@@ -6,7 +6,7 @@ float32 and vectors are float64. Nothing is subtracted in the forward pass. No k
 reads memory that its own launch writes.
 
 Up to 64 words, one program solves one graph in registers: `solve_short` and
-`adjoint_short`. Longer graphs are in `gth_triton_long`, which shares the other functions.
+`adjoint_short`. Kernels for longer graphs are in `gth_triton_long`.
 
 These functions have no annotations besides `tl.constexpr`, because Triton compiles
 their source.
