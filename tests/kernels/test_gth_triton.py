@@ -13,10 +13,15 @@ import pytest
 import torch
 from perron_tests import environment
 from perron_tests.graphs import IS_INTERPRETED, random_mask, softmax_edges
-from perron_tests.reference import stationary_in_80_digits
+from perron_tests.reference import (
+    kmr_sequential,
+    nearly_decomposable,
+    score_gradient_in_80_digits,
+    stationary_in_80_digits,
+)
 from perron_tests.synchronization import NoSynchronization
 
-from perron import CentralityPool, stationary_distribution
+from perron import CentralityPool
 from perron.kernels import gth_torch, select, select_for_graph, selected, use
 
 pytest.importorskip("triton", reason="Triton is not installed (it needs Linux)")
@@ -77,31 +82,35 @@ def test_sizes_around_those_of_blocks_give_the_result_of_torch(n):
     )
 
 
-@interpreted
-@pytest.mark.parametrize("std", [8, 20])
-def test_every_entry_of_a_long_graph_is_right_to_80_digits(std):
-    edges = softmax_edges(66, 66, std=std)
-    with use("triton"):
-        got = stationary_distribution(edges).double().numpy()
-    want = stationary_in_80_digits(edges.double().numpy())
-    held = want > torch.finfo(torch.float32).tiny
-    assert (abs(got - want)[held] / want[held]).max() <= 5e-6
+HARD_CHAINS = {
+    "kmr": kmr_sequential(27, 1 / 3, 1e-2),
+    # Parts of 7 words, so that panels of 16 words cut one of them.
+    **{
+        f"blocks {link}": nearly_decomposable(4, 7, link)
+        for link in (1e-6, 1e-13, 1e-20, 1e-25)
+    },
+    **{f"std {std}": softmax_edges(40, 40, std=std).numpy() for std in (1, 3, 8, 20)},
+}
 
 
 @interpreted
-def test_a_long_graph_of_nearly_separate_parts_has_the_gradient_of_float64():
-    # 9 parts, so that parts cross panels; crossings as rare as 1e-13
-    part = torch.arange(72) // 8
-    edges = (torch.randn(1, 72, 72) - 30 * (part[:, None] != part)).softmax(-2)
+@pytest.mark.parametrize("name", HARD_CHAINS)
+def test_panels_solve_hard_chains_as_precisely_as_short_graphs(name, monkeypatch):
     from perron.kernels import gth_triton
 
-    mask, grad = torch.ones(1, 72, dtype=torch.bool), torch.randn(1, 72)
-    weights, grads = solve(gth_triton, edges, mask, grad)
-    wide = solve(gth_torch, edges.double(), mask, grad.double())
-    torch.testing.assert_close(weights.double(), wide[0], rtol=5e-6, atol=0)
-    want = wide[1] * edges
-    error = (grads.double() * edges - want).abs().max()
-    assert error <= 5e-6 * want.abs().max()
+    monkeypatch.setattr(gth_triton, "LONG", {32: 4, 64: 4})
+    monkeypatch.setattr(gth_triton, "SHORT", {})
+    edges = torch.from_numpy(HARD_CHAINS[name]).float()
+    rates = edges.double().numpy()
+    n = len(edges)
+    mask, grad = torch.ones(1, n, dtype=torch.bool), torch.randn(1, n)
+    weights, grads = solve(gth_triton, edges[None], mask, grad)
+    want = stationary_in_80_digits(rates)
+    held = want > torch.finfo(torch.float32).tiny
+    assert (abs(weights[0].double().numpy() - want)[held] / want[held]).max() <= 5e-6
+    want = score_gradient_in_80_digits(rates, grad[0].double().numpy())
+    got = rates * grads[0].double().numpy()  # to log edges
+    assert abs(got - want).max() <= 5e-6 * abs(want).max()
 
 
 @interpreted

@@ -6,14 +6,7 @@ float32 and vectors are float64. Nothing is subtracted in the forward pass. No k
 reads memory that its own launch writes.
 
 Up to 64 words, one program solves one graph in registers: `solve_short` and
-`adjoint_short`. Longer graphs are eliminated in panels of `PANEL` words:
-
-    prepare        scaled rates W, and the exponent of the scale
-    factor_panel   the diagonal block of a panel
-    update_panel   the rest of its rows and columns, and W without these words
-    solve_long     weights from the factors
-    adjoint_long   u and α from the factors
-    edge_grads    (u_i - u_j) α_j
+`adjoint_short`. Kernels for longer graphs are in `gth_triton_long`.
 
 These functions have no annotations besides `tl.constexpr`, because Triton compiles
 their source.
