@@ -166,7 +166,7 @@ def test_the_interpreter_serves_float32_on_the_cpu_when_selected_by_name():
 @interpreted
 @pytest.mark.parametrize("n", [6, 66])
 def test_pooling_never_waits_for_the_device(n):
-    pool = CentralityPool(5, num_heads=1)
+    pool = CentralityPool(5, hidden_dim=3)
     states = torch.randn(2, n, 5, requires_grad=True)
     mask = torch.arange(n) < torch.tensor([[n], [3]])
     with use("triton"):
