@@ -43,7 +43,7 @@ def _power64(exponent):
 
 @triton.jit
 def _exponent(number):
-    """The exponent of `frexp` for a number >= 0; 0 for 0."""
+    """Return the exponent of `frexp` for a number >= 0; 0 for 0."""
     subnormal = number < MIN_RATE
     number = tl.where(subnormal, number * 16777216.0, number)
     biased = number.to(tl.int32, bitcast=True) >> 23
@@ -113,7 +113,7 @@ def _slopes(gamma, alpha, used, i, BLOCK: tl.constexpr):
 
 @triton.jit
 def _load_rates(edges, mask, used, rows, i, n):
-    """Return some rows of rates, and which of them are between words in use."""
+    """Return some rows of rates, and which of them are between valid words."""
     graph = tl.program_id(0).to(tl.int64)
     pairs = tl.load(mask + graph * n + rows, mask=rows < n, other=0) != 0
     pairs = pairs[:, None] & used[None, :] & (rows[:, None] != i[None, :])

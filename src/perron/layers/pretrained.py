@@ -264,7 +264,7 @@ def _is_model(config: Path) -> bool:
 
 
 def _check_folder(name: str, where: str) -> None:
-    """Raise a clear error for a wrong path, which the library would take for a name."""
+    """Raise an error for a wrong path, which transformers would treat as a hub name."""
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
