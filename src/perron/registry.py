@@ -106,8 +106,8 @@ class Registry(Mapping[str, Item], Generic[Item]):
 
 
 PLUGIN_ADVICE = (
-    f"If it is defined in your own module, load the module with --plugin MODULE or "
-    f"{PLUGINS}=MODULE."
+    f"If your own module defines it, import the module, or load it with --plugin "
+    f"MODULE or {PLUGINS}=MODULE."
 )
 
 

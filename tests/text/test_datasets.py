@@ -270,7 +270,7 @@ def test_files_are_searched_in_root_perron_data_and_the_current_folder(
 
 @pytest.mark.parametrize(("name", "problem"), [("none", "file"), (".", "folder")])
 def test_the_error_for_a_missing_file_has_advice(tmp_path, name, problem):
-    expected = mentions(tmp_path / name, problem, "--data-dir", "PERRON_DATA")
+    expected = mentions(tmp_path / name, problem, "path", "PERRON_DATA")
     with pytest.raises(DataError, match=expected):
         load_data(DataSettings(format="csv", train=name), tmp_path)
 

@@ -88,7 +88,10 @@ def compare(
     ] = 3,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the runs. Defaults to runs/compare-RECIPE."),
+        typer.Option(
+            help="Folder of the runs. Defaults to runs/compare- and the recipe or file "
+            "name."
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:

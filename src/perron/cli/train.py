@@ -47,7 +47,10 @@ def print_data_summary(prepared: "PreparedRun") -> None:
 def train(
     options: TrainOptions,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Defaults to runs/RECIPE.")
+        Path | None,
+        typer.Option(
+            help="Folder of the run. Defaults to runs/ and the recipe or file name."
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the interrupted run in --out.")

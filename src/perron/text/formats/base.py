@@ -45,7 +45,7 @@ def find_file(name: str, root: Path | None = None) -> Path:
         path = Path(folder) / path if (Path(folder) / path).exists() else path
     if not path.is_file():
         problem = "expected a file, got a folder" if path.is_dir() else "file not found"
-        advice = "Set the folder of the datasets with --data-dir or PERRON_DATA."
+        advice = "Check the path, or set the folder of the datasets with PERRON_DATA."
         raise DataError(f"{problem}. {advice}", path)
     return path
 
