@@ -186,7 +186,7 @@ class ModelSettings(Settings):
             and self.sentence_encoder is None
         ):
             raise ValueError(
-                "sentence_encoder must be given for a pretrained encoder, which can "
+                "sentence_encoder must be set for a pretrained encoder, which can "
                 "only encode words. Use sentence_encoder = 'bilstm'."
             )
         return self
