@@ -11,17 +11,15 @@ import perron
 
 MAX_FILES = 50
 # Runs the command and prints the files of the package whose functions were called.
-# Functions have the flag CO_OPTIMIZED (1); modules and class bodies do not. Names
-# such as <listcomp> also occur at the top level of modules, so they do not count.
+# Code of functions and comprehensions has the flag CO_OPTIMIZED (1).
 SCRIPT = """
 import sys, threading
 
 visited = set()
 
 def profile(frame, event, argument):
-    code = frame.f_code
-    if event == "call" and code.co_flags & 1 and not code.co_name.startswith("<"):
-        visited.add(code.co_filename)
+    if event == "call" and frame.f_code.co_flags & 1:
+        visited.add(frame.f_code.co_filename)
 
 threading.setprofile(profile)
 sys.setprofile(profile)

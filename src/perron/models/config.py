@@ -234,7 +234,7 @@ class ModelConfig(Settings):
     @model_validator(mode="after")
     def _check_pretrained(self) -> "ModelConfig":
         if (self.pretrained is None) == (self.settings.encoder.name == "hf"):
-            raise ValueError("pretrained must be given if, and only if, encoder is hf.")
+            raise ValueError("pretrained must be set if, and only if, encoder is hf.")
         return self
 
 

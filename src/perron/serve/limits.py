@@ -6,32 +6,52 @@ arguments of pydantic's ``Field``, which adds them to the OpenAPI document.
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Any
-
-
-def _limit(default: Any, description: str, ge: int | float = 1) -> Any:
-    return field(default=default, metadata={"ge": ge, "description": description})
 
 
 @dataclass(frozen=True)
 class Limits:
     """Limits of the server. Each field is an option of ``perron serve``."""
 
-    max_body: int = _limit(4_000_000, "Bytes per request.")
-    max_texts: int = _limit(256, "Texts per request.")
-    max_words: int = _limit(5000, "Words per text, separated by whitespace.")
-    max_characters: int = _limit(50_000, "Characters per text.")
-    max_explained_texts: int = _limit(16, "Texts per request to /v1/explain.")
-    max_explained_words: int = _limit(
-        1000,
-        "Words per text to /v1/explain. The number of edges grows with the square of "
-        "the number of words.",
+    max_body: int = field(
+        default=4_000_000, metadata={"ge": 1, "description": "Bytes per request."}
     )
-    max_queue: int = _limit(4096, "Texts waiting to be computed.")
-    max_batch: int = _limit(256, "Texts per batch.")
-    max_seconds: float = _limit(30.0, "Seconds per request.", ge=0.001)
-    batch_wait: float = _limit(
-        0.002, "Seconds that an idle server waits for more texts.", ge=0
+    max_texts: int = field(
+        default=256, metadata={"ge": 1, "description": "Texts per request."}
+    )
+    max_words: int = field(
+        default=5000,
+        metadata={"ge": 1, "description": "Words per text, separated by whitespace."},
+    )
+    max_characters: int = field(
+        default=50_000, metadata={"ge": 1, "description": "Characters per text."}
+    )
+    max_explained_texts: int = field(
+        default=16,
+        metadata={"ge": 1, "description": "Texts per request to /v1/explain."},
+    )
+    max_explained_words: int = field(
+        default=1000,
+        metadata={
+            "ge": 1,
+            "description": "Words per text to /v1/explain. The number of edges grows "
+            "with the square of the number of words.",
+        },
+    )
+    max_queue: int = field(
+        default=4096, metadata={"ge": 1, "description": "Texts waiting to be computed."}
+    )
+    max_batch: int = field(
+        default=256, metadata={"ge": 1, "description": "Texts per batch."}
+    )
+    max_seconds: float = field(
+        default=30.0, metadata={"ge": 0.001, "description": "Seconds per request."}
+    )
+    batch_wait: float = field(
+        default=0.002,
+        metadata={
+            "ge": 0,
+            "description": "Seconds that an idle server waits for more texts.",
+        },
     )
 
     def __post_init__(self) -> None:
