@@ -341,6 +341,8 @@ STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
             Rename("heads", "num_heads"),
             Rename("hidden_size", "hidden_dim"),
             Rename("embedding_size", "embedding_dim"),
+            Default("lr_scheduler_type", "staircase"),
+            Default("warmup_ratio", 0.0),
         ),
         "sentence_transformers": (Rename("dim", "embed_dim"),),
         "graph": (_rename_graph_keys,),

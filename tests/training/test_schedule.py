@@ -1,6 +1,9 @@
 import pytest
 from perron_tests.errors import mentions
+from perron_tests.training import tiny_table, write_texts
 
+from perron.training import read_recipe, train
+from perron.training.callbacks import read_metrics
 from perron.training.recipe import TrainingSettings
 from perron.training.state import TrainState, learning_rate
 
@@ -16,14 +19,79 @@ SETTINGS = TrainingSettings(
 )
 
 
+def rate(step: int = 0, epochs: float = 0.0, batches: int = 100, **settings) -> float:
+    """Return the learning rate after a number of epochs, whose last may be partial."""
+    position = round((epochs % 1) * batches)
+    state = TrainState(128, epoch=int(epochs), position=position, step=step)
+    return learning_rate(state, batches, SETTINGS.model_copy(update=settings))
+
+
 def test_the_learning_rate_decays_in_steps_to_its_minimum():
-    rates = [learning_rate(step, SETTINGS) for step in (0, 9, 10, 19, 20, 30, 31, 1000)]
+    rates = [rate(step) for step in (0, 9, 10, 19, 20, 30, 31, 1000)]
     assert rates == [1e-3, 1e-3, 5e-4, 5e-4, 2.5e-4, 1.25e-4, 1.25e-4, 1e-4]
 
 
 def test_a_minimum_above_the_learning_rate_does_not_raise_it():
-    settings = SETTINGS.model_copy(update={"min_learning_rate": 1.0})
-    assert learning_rate(0, settings) == 1e-3
+    assert rate(min_learning_rate=1.0) == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "halfway", "three_quarters"),
+    [("linear", 5e-4, 2.5e-4), ("cosine", 5e-4, 1.464e-4), ("constant", 1e-3, 1e-3)],
+)
+def test_a_relative_schedule_depends_on_the_fraction_of_planned_epochs(
+    name, halfway, three_quarters
+):
+    schedule = {"lr_scheduler_type": name, "max_epochs": 8}
+    for batches in (4, 1000):  # as many as there are does not matter
+        rates = [
+            rate(step, epochs, batches, **schedule)
+            for step, epochs in ((0, 0), (17, 4), (10**6, 6))
+        ]
+        assert rates == pytest.approx([1e-3, halfway, three_quarters], rel=1e-3)
+    assert rate(0, 2.5, 4, **schedule) == rate(9, 2.5, 8, **schedule)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine"])
+def test_a_relative_schedule_ends_at_the_minimum(name):
+    assert rate(0, 8.99, lr_scheduler_type=name) == SETTINGS.min_learning_rate
+
+
+@pytest.mark.parametrize("name", ["staircase", "linear", "cosine", "constant"])
+def test_the_learning_rate_rises_during_warmup(name):
+    schedule = {
+        "lr_scheduler_type": name,
+        "max_epochs": 10,
+        "warmup_ratio": 0.2,
+        "min_learning_rate": 0.0,
+    }
+    rates = [rate(0, epochs, **schedule) for epochs in (0, 0.5, 1, 1.5, 2)]
+    assert rates == pytest.approx([0, 2.5e-4, 5e-4, 7.5e-4, 1e-3])
+    middle = {"staircase": 5e-4, "constant": 1e-3}.get(name, 5e-4)
+    assert rate(10, 6, **schedule) == pytest.approx(middle)
+
+
+def test_a_run_follows_a_relative_schedule_as_the_batch_size_shrinks(tmp_path):
+    table = tiny_table(write_texts(tmp_path / "texts.csv"))
+    table["training"] |= {
+        "lr_scheduler_type": "linear",
+        "min_learning_rate": 0.0,
+        "learning_rate": 1e-9,  # nothing improves, so the batch size is halved
+        "batch_size": 32,
+        "min_batch_size": 4,
+        "max_epochs": 4,
+        "patience": 9,
+    }
+    train(read_recipe(table), tmp_path / "run")
+    records = read_metrics(tmp_path / "run")
+    sizes = [record["batch_size"] for record in records]
+    assert sizes[0] == 32 and sizes[-1] < 32
+    for record in records:
+        steps = record["step"] - sum(
+            other["step"] for other in records if other["epoch"] == record["epoch"] - 1
+        )
+        progress = (record["epoch"] + (steps - 1) / steps) / 4
+        assert record["learning_rate"] == pytest.approx(1e-9 * (1 - progress))
 
 
 def run_epochs(accuracies: list[float]) -> tuple[TrainState, list[int], list[bool]]:

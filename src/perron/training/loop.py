@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,13 +191,14 @@ class Loop:
         self._call("on_epoch_begin", len(batches))
         for rows in batches[state.position :]:
             start = time.monotonic()
-            loss, correct, self.stop_signal = self._train_step(rows)
+            rate = learning_rate(state, len(batches), settings)
+            loss, correct, self.stop_signal = self._train_step(rows, rate)
             state.add_batch(loss, correct, len(rows), time.monotonic() - start)
             self._call("on_step")
             if self.stop_signal:
                 raise TrainingInterrupted(self.stop_signal)
 
-    def _train_step(self, rows: np.ndarray) -> tuple[float, float, int]:
+    def _train_step(self, rows: np.ndarray, rate: float) -> tuple[float, float, int]:
         """Take one step; return summed loss, number correct, and a signal number or 0.
 
         The gradient is that of the mean loss over the batch, which is divided among the
@@ -206,7 +208,6 @@ class Loop:
         local_rows = rows[rank::world]
         num_parts = self.settings.num_micro_batches
         parts = [p for p in np.array_split(local_rows, num_parts) if len(p)]
-        rate = learning_rate(self.state.step, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = group["rate"] * rate
         sums = torch.zeros(2, device=self.accelerator.device)
@@ -276,11 +277,12 @@ class Loop:
                 self.accelerator.num_processes,
             ).metrics
         dev = {f"dev_{name}": value for name, value in (metrics or {}).items()}
+        last_step = replace(state, step=state.step - 1, position=state.position - 1)
         record: dict[str, Any] = {
             "epoch": state.epoch,
             "step": state.step,
             "batch_size": state.batch_size,
-            "learning_rate": learning_rate(max(0, state.step - 1), settings),
+            "learning_rate": learning_rate(last_step, state.position, settings),
             "train_log_loss": state.loss / state.examples,
             "train_accuracy": state.correct / state.examples,
             **dev,

@@ -13,6 +13,7 @@ from perron.errors import SettingsError
 from perron.files import read_toml
 from perron.migrations import VERSION, migrate, stamp
 from perron.models.config import (
+    Fraction,
     HuggingFaceSettings,
     ModelSettings,
     PositiveInt,
@@ -27,6 +28,7 @@ from perron.training.metrics import METRICS
 SETTINGS = "settings.toml"  # in the folder of a run
 
 PositiveFloat = Annotated[float, Field(gt=0)]
+Schedule = Literal["staircase", "linear", "cosine", "constant"]
 
 
 class TrainingSettings(Settings):
@@ -40,6 +42,11 @@ class TrainingSettings(Settings):
     # For embedding and encoder; pretrained ones need a smaller rate. Defaults to
     # learning_rate.
     encoder_learning_rate: PositiveFloat | None = None
+    # How the learning rate changes: "linear" and "cosine" decay over max_epochs,
+    # whatever the size of the data. "staircase" decays by number of steps.
+    lr_scheduler_type: Schedule = "staircase"
+    # Fraction of max_epochs during which the learning rate rises to learning_rate.
+    warmup_ratio: Fraction = 0.0
     # Staircase decay: the factor is applied every learning_rate_decay_steps steps.
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
     learning_rate_decay_steps: PositiveInt = 500

@@ -119,16 +119,45 @@ class TrainState:
         return is_best
 
 
-def learning_rate(step: int, settings: TrainingSettings) -> float:
-    """Return the learning rate of a step.
+def learning_rate(
+    state: TrainState, num_batches: int, settings: TrainingSettings
+) -> float:
+    """Return the learning rate η of the next step.
 
-    The rate is η₀ · decay^⌊step / decay_steps⌋, but at least ``min_learning_rate`` (or
-    η₀, if that is smaller).
+    With the fraction p of the planned epochs (``max_epochs``) that is done, the warm-up
+    ratio w and r = (p - w) / (1 - w):
+
+        staircase   η = η₀ · decay^⌊step / decay_steps⌋
+        linear      η = η₀ · (1 - r)
+        cosine      η = η₀ · (1 + cos πr) / 2
+        constant    η = η₀
+
+    but at least ``min_learning_rate`` (or η₀, if that is smaller). While p < w, η is
+    η₀ · p / w, or the rate of the staircase if that is smaller. The number of batches
+    per epoch, which grows as the batch size shrinks, does not change the rate at a
+    given p.
+
+    Args:
+        state: Progress of training.
+        num_batches: Number of batches in this epoch.
+        settings: Schedule.
     """
-    decayed = settings.learning_rate * settings.learning_rate_decay ** (
-        step // settings.learning_rate_decay_steps
-    )
-    return max(decayed, min(settings.min_learning_rate, settings.learning_rate))
+    progress = (state.epoch + state.position / num_batches) / settings.max_epochs
+    warmup = settings.warmup_ratio
+    factor = 1.0
+    remaining = (1 - progress) / (1 - warmup)
+    if settings.lr_scheduler_type == "staircase":
+        factor = settings.learning_rate_decay ** (
+            state.step // settings.learning_rate_decay_steps
+        )
+    elif settings.lr_scheduler_type == "linear":
+        factor = remaining
+    elif settings.lr_scheduler_type == "cosine":
+        factor = (1 - math.cos(math.pi * min(1.0, remaining))) / 2
+    if progress < warmup:
+        factor = min(factor, progress / warmup)
+    smallest = min(settings.min_learning_rate, settings.learning_rate)
+    return max(settings.learning_rate * factor, smallest)
 
 
 POLYNOMIAL_DECAY_ETA = 8  # early on, the weight of step s in the average grows as s^η

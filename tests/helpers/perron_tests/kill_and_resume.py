@@ -4,7 +4,7 @@ Run by test_resume.py in a separate process. Each run is a forked child, so that
 is imported only once. It is killed by the system and has no chance to clean up. Prints
 one line per moment: its name, the exit status of the killed child, and whether the
 resumed run ended with the same bytes as an uninterrupted run. Some moments are repeated
-in a run that averages its weights. A killed run must hold a complete model that the
+in a run that averages its weights and has a schedule relative to its length. A killed run must hold a complete model that the
 uninterrupted run also had, or no model in its first epoch.
 """
 
@@ -188,7 +188,14 @@ def main() -> None:
     for name, disturb in MOMENTS.items():
         kill_and_resume(recipe, folder, name, disturb, expected, models.seen)
     # A decay of 0.8 takes effect from step 37 on, which is in the third epoch.
-    recipe = read_recipe(table, ["training.ema_decay=0.8"])
+    recipe = read_recipe(
+        table,
+        [
+            "training.ema_decay=0.8",
+            "training.lr_scheduler_type=linear",
+            "training.warmup_ratio=0.2",
+        ],
+    )
     models = BestModels(folder / "averaged")
     train(recipe, folder / "averaged", callbacks=[models])
     averaged = digest(folder / "averaged")

@@ -10,7 +10,7 @@ QUICK = {
     "embedding_dim": 8,
     "dropout": 0.1,
     "learning_rate": 0.1,
-    "batch_size": 40,
+    "batch_size": 20,
     "max_iter": 8,
     "random_state": 0,
 }

@@ -54,6 +54,8 @@ class TextEstimator(BaseEstimator):
         max_vocabulary: Any = None,
         max_words: Any = 200,
         learning_rate: Any = 1e-3,
+        lr_scheduler_type: Any = "linear",
+        warmup_ratio: Any = 0.1,
         alpha: Any = 1e-6,
         batch_size: Any = 32,
         max_iter: Any = 20,
@@ -81,6 +83,8 @@ class TextEstimator(BaseEstimator):
         self.max_vocabulary = max_vocabulary
         self.max_words = max_words
         self.learning_rate = learning_rate
+        self.lr_scheduler_type = lr_scheduler_type
+        self.warmup_ratio = warmup_ratio
         self.alpha = alpha
         self.batch_size = batch_size
         self.max_iter = max_iter

@@ -51,8 +51,13 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
             only the ``max_vocabulary`` most frequent words of the training texts.
         max_words (int, default=200): Maximum number of words per text. Longer texts are
             truncated.
-        learning_rate (float, default=0.001): Initial learning rate of Adam. It is
-            multiplied by 0.95 every 500 steps.
+        learning_rate (float, default=0.001): Largest learning rate of Adam.
+        lr_scheduler_type (str, default="linear"): Schedule of the learning rate.
+            ``"linear"`` and ``"cosine"`` decay over ``max_iter`` epochs, ``"constant"``
+            does not decay, and ``"staircase"`` multiplies the rate by 0.95 every 500
+            steps.
+        warmup_ratio (float, default=0.1): Fraction of ``max_iter`` during which the
+            learning rate rises to ``learning_rate``.
         alpha (float, default=1e-6): Strength of the L2 regularization term. It applies
             to all weights except word vectors and biases.
         batch_size (int, default=32): Number of texts per minibatch.

@@ -25,7 +25,7 @@ from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, component_options
 from perron.text.encoding import TextProcessor, TextSettings
 from perron.text.sampling import Examples
-from perron.training.recipe import PositiveFloat, TrainingSettings
+from perron.training.recipe import PositiveFloat, Schedule, TrainingSettings
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -171,6 +171,8 @@ class Parameters(Settings):
     max_vocabulary: PositiveInt | None
     max_words: PositiveInt
     learning_rate: PositiveFloat
+    lr_scheduler_type: Schedule
+    warmup_ratio: Fraction
     alpha: Annotated[float, Field(ge=0)]
     batch_size: PositiveInt
     max_iter: PositiveInt
@@ -241,6 +243,8 @@ class Parameters(Settings):
         return TrainingSettings(
             seed=seed,
             learning_rate=self.learning_rate,
+            lr_scheduler_type=self.lr_scheduler_type,
+            warmup_ratio=self.warmup_ratio,
             weight_decay=self.alpha,
             batch_size=self.batch_size,
             min_batch_size=self.batch_size,
