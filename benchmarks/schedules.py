@@ -96,8 +96,7 @@ class Epochs(Callback):
         correct = np.stack(self.correct)
         halves = correct[:, ::2], correct[:, 1::2]
         values = [
-            other[half.mean(1).argmax()]
-            for half, other in (halves, halves[::-1])
+            other[half.mean(1).argmax()] for half, other in (halves, halves[::-1])
         ]
         return float(np.concatenate(values).mean())
 

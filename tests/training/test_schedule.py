@@ -43,7 +43,7 @@ def test_a_relative_schedule_depends_on_the_fraction_of_planned_epochs(
     name, halfway, three_quarters
 ):
     schedule = {"lr_scheduler_type": name, "max_epochs": 8}
-    for batches in (4, 1000):  # as many as there are does not matter
+    for batches in (4, 1000):
         rates = [
             rate(step, epochs, batches, **schedule)
             for step, epochs in ((0, 0), (17, 4), (10**6, 6))
@@ -85,7 +85,8 @@ def test_a_run_follows_a_relative_schedule_as_the_batch_size_shrinks(tmp_path):
     train(read_recipe(table), tmp_path / "run")
     records = read_metrics(tmp_path / "run")
     sizes = [record["batch_size"] for record in records]
-    assert sizes[0] == 32 and sizes[-1] < 32
+    assert sizes[0] == 32
+    assert sizes[-1] < 32
     for record in records:
         steps = record["step"] - sum(
             other["step"] for other in records if other["epoch"] == record["epoch"] - 1

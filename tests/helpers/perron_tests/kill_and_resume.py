@@ -4,8 +4,9 @@ Run by test_resume.py in a separate process. Each run is a forked child, so that
 is imported only once. It is killed by the system and has no chance to clean up. Prints
 one line per moment: its name, the exit status of the killed child, and whether the
 resumed run ended with the same bytes as an uninterrupted run. Some moments are repeated
-in a run that averages its weights and has a schedule relative to its length. A killed run must hold a complete model that the
-uninterrupted run also had, or no model in its first epoch.
+in a run that averages its weights and has a schedule relative to its length. A killed
+run must hold a complete model that the uninterrupted run also had, or no model in its
+first epoch.
 """
 
 import hashlib
