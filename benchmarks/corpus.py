@@ -3,7 +3,7 @@
 Texts as long as SST's sentences, 19 words on average, are sampled from the model's
 vocabulary and streamed to Parquet files, each with an id. Two workers of ``--engine
 ray`` label them, while the memory of this process and of each worker is sampled.
-Afterwards, the rows are counted and the ids are checked (each once, in order).
+Afterward, the rows are counted and the ids are checked (each once, in order).
 Order-independent checksums are compared: of ids and texts before and after the run, and
 of ids and labels. A thousand rows are recomputed in this process. The model is the one
 trained by `make demo`, or an untrained one of the same size if it does not exist.

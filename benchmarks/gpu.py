@@ -193,7 +193,7 @@ class Model(nn.Module):
 def step_calls(
     encoder: str, texts: int, words: int, dtype: torch.dtype, on: torch.device
 ) -> dict[str, Call]:
-    """Return an optimizer step of a model with each pooling."""
+    """Return an optimizer step of a model with each aggregator."""
     vectors = torch.randn(texts, words, WIDTH, device=on)
     labels = torch.randint(CLASSES, (texts,), device=on)
 

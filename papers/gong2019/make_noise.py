@@ -1,6 +1,6 @@
 """Write SST-2 with two random training words after each word.
 
-A pooling that knows which words belong together should suffer less from this noise.
+A pooling method that knows which words belong together should suffer less from this.
 Words are sampled with their frequency in the training texts. The output is the same in
 every run.
 

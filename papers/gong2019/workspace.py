@@ -92,7 +92,8 @@ class Workspace:
         out: Output folder; runs are in ``out/runs``.
         root: Folder of the datasets.
         overrides: Settings that override those of every run.
-        seeds: Number of seeds of every variant. Defaults to that of the studies.
+        seeds: Number of seeds of every variant. Defaults to the numbers in
+            the studies.
         on_trial: Called at the start of each run.
         only_done: Whether to use finished runs only and train nothing.
     """
@@ -109,7 +110,7 @@ class Workspace:
         return read_study(study_file(name), self.overrides, self.seeds)
 
     def missing(self, name: str) -> str | None:
-        """Return the data that a study lacks and how to get them, or None."""
+        """Return the data that a study lacks and how to get it, or None."""
         trial = Trial(study := self.study(name), next(iter(study.variants)), 0, 0)
         settings = trial.recipe()
         try:
@@ -124,7 +125,7 @@ class Workspace:
         return None
 
     def records(self, name: str) -> list[RunRecord]:
-        """Return the records of a study, after running what is missing."""
+        """Return the records of a study, after doing the missing runs."""
         study, folder = self.study(name), self.out / "runs" / name
         if self.only_done or self.missing(name):
             return finished_records(study, folder)

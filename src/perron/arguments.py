@@ -1,6 +1,7 @@
 """Argument validation shared by solvers, aggregators, layers and models."""
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 
 import torch
 from jaxtyping import Int
@@ -9,17 +10,21 @@ from torch import Tensor
 Device = torch.device | str | int | None  # types that torch accepts as device=
 
 
-def check_at_least(minimum: int, **values: int | float) -> None:
-    """Raise ValueError unless each value is at least ``minimum``."""
+def check_at_least(minimum: int, **values: object) -> None:
+    """Raise ValueError unless each value is an integer of at least ``minimum``."""
     for name, value in values.items():
-        if not value >= minimum:
+        if not isinstance(value, Integral):
+            raise ValueError(f"{name} must be an integer, got {value!r}.")
+        if int(value) < minimum:
             raise ValueError(f"{name} must be at least {minimum}, got {value}.")
 
 
-def check_fraction(**values: int | float) -> None:
-    """Raise ValueError unless each value is at least 0 and below 1."""
+def check_fraction(**values: object) -> None:
+    """Raise ValueError unless each value is a number of at least 0 and below 1."""
     for name, value in values.items():
-        if not 0 <= value < 1:
+        if not isinstance(value, Real):
+            raise ValueError(f"{name} must be a number, got {value!r}.")
+        if not 0 <= float(value) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, got {value}.")
 
 
@@ -82,7 +87,9 @@ def check_lengths(
         ValueError: If lengths or offsets are not integers or do not add up to M.
     """
     if lengths is not None and offsets is not None:
-        raise ValueError("lengths and offsets must not be passed together.")
+        raise ValueError(
+            "lengths and offsets are mutually exclusive. Pass one of them."
+        )
     name = "lengths" if offsets is None else "offsets"
     raw = lengths if offsets is None else offsets
     try:

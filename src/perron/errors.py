@@ -1,10 +1,90 @@
 """User-facing errors, which commands print without a traceback."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 _MAX_PROBLEMS = 5
+
+
+# Names of settings in other libraries, and their names here.
+_SYNONYMS = {
+    synonym: name
+    for name, synonyms in {
+        "batch_size": "bs per_device_train_batch_size train_batch_size",
+        "case": "do_lower_case lower lowercase",
+        "dropout": "drop dropout_rate hidden_dropout_prob",
+        "embedding_dim": "embedding_size",
+        "hidden_dim": "dim hidden hidden_size units width",
+        "learning_rate": "eta lr step_size",
+        "max_epochs": "epochs max_iter n_epochs num_epochs num_train_epochs",
+        "max_grad_norm": "clip clip_norm grad_clip gradient_clip_val max_norm",
+        "max_words": "max_len max_length max_seq_length max_tokens",
+        "metric_for_best_model": "metric monitor",
+        "min_count": "min_df min_freq",
+        "name": "kind type",
+        "num_heads": "heads n_heads num_attention_heads",
+        "num_layers": "layers n_layers num_hidden_layers",
+        "num_micro_batches": "accumulate grad_accum gradient_accumulation_steps",
+        "patience": "early_stopping early_stopping_patience n_iter_no_change",
+        "precision": "amp bf16 dtype fp16",
+        "seed": "random_seed random_state",
+        "weight_decay": "alpha decay l2 l2_penalty wd",
+    }.items()
+    for synonym in synonyms.split()
+}
+
+
+def suggest_name(name: str, known: Iterable[str], table: str = "") -> str:
+    """Return a sentence that suggests a valid name, or lists all of them.
+
+    Args:
+        name: Unknown name.
+        known: Valid names. Names in nested tables contain dots; they are suggested
+            only if their last part is the same word or a synonym.
+        table: Name of the table of settings, as a prefix of suggestions.
+    """
+    names = list(known)
+    wanted = (name, _SYNONYMS.get(name))
+    matches = [key for key in names if key.rpartition(".")[2] in wanted]
+    own = [key for key in names if "." not in key]
+    matches = matches or get_close_matches(name, own, n=1, cutoff=0.7)
+    if matches:
+        prefix = f"{table}." if table else ""
+        return f"Did you mean {' or '.join(prefix + key for key in matches)}?"
+    return f"Valid settings: {', '.join(own)}."
+
+
+# Type of a pydantic error, or its first word -> expected value.
+_EXPECTED = {
+    "greater_than": "greater than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "finite_number": "finite",
+    "literal_error": "{expected}",
+    "too_short": "a list of at least {min_length} values",
+    "too_long": "a list of at most {max_length} values",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a string",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a table",
+    "model": "a table of settings",
+}
+
+
+def expected_value(problem: Mapping[str, Any]) -> str | None:
+    """Return the expected value of a pydantic error, such as "at least 1", if known."""
+    kind = problem["type"]
+    for name in (kind, kind.partition("_")[0]):
+        if name in _EXPECTED:
+            return _EXPECTED[name].format_map(problem.get("ctx", {}))
+    return None
 
 
 class PerronError(Exception):

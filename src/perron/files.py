@@ -107,7 +107,7 @@ def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
         name: Name of the lock file in the folder.
 
     Raises:
-        FolderLockedError: Another process holds the lock.
+        FolderLockedError: If another process holds the lock.
     """
     from filelock import FileLock, Timeout  # imports asyncio, which is slow
 

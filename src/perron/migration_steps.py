@@ -141,7 +141,7 @@ def _pickle_model_files(table: Table) -> Table:
 
 
 def _nest_aggregator_options(table: Table) -> Table:
-    """Move the options of the aggregator of a pooling to a separate table."""
+    """Move the options of the aggregator of a pooling module to a separate table."""
     name = table.pop("aggregator", "centrality")
     options = {key: table.pop(key) for key in list(table) if key not in _POOLING_KEYS}
     return {**table, "aggregator": {"name": name, **options}}
@@ -224,6 +224,19 @@ def _rename_nested_options(settings: Table) -> Table:
             inner = options.get(key)
             if isinstance(inner, dict):
                 options[key] = {names.get(k, k): v for k, v in inner.items()}
+    return settings
+
+
+def _drop_unused_rank(settings: Table) -> Table:
+    """Drop the rank of graphs that have none. It used to be ignored."""
+    for role in ("aggregator", "sentence_aggregator"):
+        options = settings.get(role)
+        if isinstance(options, dict) and options.get("name") == "centrality":
+            connectivity = options.get("connectivity", "mlp")
+            if isinstance(connectivity, dict):
+                connectivity = connectivity.get("name")
+            if connectivity in ("mlp", "bilinear", "query"):
+                options.pop("rank", None)
     return settings
 
 
@@ -327,6 +340,7 @@ STEPS: dict[int, dict[Kind | Literal["model settings"], tuple[Change, ...]]] = {
                 for old, new in names.items()
             ),
             _rename_nested_options,
+            _drop_unused_rank,
             *(Rename(old, new) for old, new in _MODEL_SETTINGS.items()),
         ),
         "settings": tuple(Rename(old, new) for old, new in _SETTINGS.items()),

@@ -54,7 +54,7 @@ def migrate(kind: Kind, table: object, where: str | Path | None = None) -> Table
         where: File to name in errors.
 
     Raises:
-        DataError: The table has a newer version, does not match its version, or is
+        DataError: If the table has a newer version, does not match its version, or is
             not a table.
     """
     if not isinstance(table, Mapping):
@@ -95,16 +95,16 @@ def from_table(
         where: File to name in errors.
 
     Raises:
-        DataError: The table cannot be migrated, or a key is unknown or missing.
+        DataError: If the table cannot be migrated, or a key is unknown or missing.
     """
     content = migrate(kind, table, where)
     known = fields(cls)  # type: ignore[arg-type]  # T cannot be bound to dataclasses
     if unknown := sorted(content.keys() - {field.name for field in known}):
-        raise DataError(f"{unknown[0]}: is not a valid key", where)
+        raise DataError(f"{unknown[0]} is not a valid key", where)
     for field in known:
         has_default = (field.default, field.default_factory) != (MISSING, MISSING)
         if field.name not in content and not has_default:
-            raise DataError(f"{field.name}: is missing", where)
+            raise DataError(f"{field.name} is missing", where)
     return cls(**content)
 
 

@@ -67,7 +67,7 @@ class Registry(Mapping[str, Item], Generic[Item]):
         the first definition.
 
         Raises:
-            SettingsError: Another component has the same name.
+            SettingsError: If another component has the same name.
         """
         known = self._items.get(name)
         if known is not None and _identity(known) != _identity(item):
@@ -140,7 +140,7 @@ def load_plugins(modules: Sequence[str] = ()) -> None:
         modules: Names of modules, such as ``my_package.pools``.
 
     Raises:
-        SettingsError: A module cannot be imported.
+        SettingsError: If a module cannot be imported.
     """
     with _lock:
         for module in modules:
@@ -203,7 +203,7 @@ def component_options(component: type, excluded: Sequence[str] = ()) -> dict[str
         excluded: Names of parameters that are not options. Defaults to ``embed_dim``.
 
     Raises:
-        TypeError: The constructor has ``*args`` or ``**kwargs``.
+        TypeError: If the constructor has ``*args`` or ``**kwargs``.
     """
     parameters = inspect.signature(component).parameters
     for parameter in parameters.values():
@@ -268,11 +268,48 @@ def settings_from(component: type, **fixed: Any) -> type[Any]:
         __config__=ConfigDict(frozen=True, extra="forbid"),
         __doc__=f"Settings of `{component.__name__}`.",
         __module__=component.__module__,
-        __validators__={"check": model_validator(mode="after")(check)},  # type: ignore[dict-item]
+        __validators__={
+            "check": model_validator(mode="after")(check),  # type: ignore[dict-item]
+            "names": model_validator(mode="before")(check_setting_names),  # type: ignore[dict-item]
+        },
         **fields,
     )
     settings.__reduce__ = reduce  # type: ignore[method-assign]
     return settings
+
+
+def check_setting_names(cls: type[Any], values: Any) -> Any:
+    """Check the names of settings, as a validator of a pydantic model.
+
+    Unlike the errors of ``extra="forbid"``, those raised here contain the valid names.
+
+    Raises:
+        ValidationError: If a setting is unknown.
+    """
+    from pydantic import ValidationError
+    from pydantic_core import InitErrorDetails, PydanticCustomError
+
+    unknown = set(values) - set(cls.model_fields) if isinstance(values, dict) else ()
+    if not unknown:
+        return values
+    context = {"known": list(_setting_names(cls))}
+    kind = PydanticCustomError("unknown_setting", "is not a valid setting", context)
+    details = [
+        InitErrorDetails(type=kind, loc=(name,), input=value)
+        for name, value in values.items()
+        if name in unknown
+    ]
+    raise ValidationError.from_exception_data(cls.__name__, details)
+
+
+def _setting_names(settings: type[Any]) -> Iterator[str]:
+    """Yield the names of settings, with dots for those of nested tables."""
+    for name, field in settings.model_fields.items():
+        yield name
+        for table in (field.annotation, type(field.default)):
+            if hasattr(table, "model_fields"):
+                yield from (f"{name}.{inner}" for inner in _setting_names(table))
+                break
 
 
 def _unpickle(component: type, fixed: dict[str, Any], values: dict[str, Any]) -> Any:

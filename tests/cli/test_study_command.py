@@ -23,7 +23,7 @@ def study(tmp_path, texts):
     }
     (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe))
     table = {
-        "title": "two poolings",
+        "title": "two aggregators",
         "recipe": str(tmp_path / "recipe.toml"),
         "set": [*SETTINGS, "training.max_epochs=1"],
         "seeds": 2,
@@ -40,7 +40,7 @@ def test_a_study_writes_a_table(perron, study, tmp_path):
     out = tmp_path / "runs"
     outcome = perron("study", study, "--out", out)
     assert outcome.status == 0, outcome.err
-    assert "two poolings" in outcome.out
+    assert "two aggregators" in outcome.out
     assert_mentions(outcome.err, "run 4 of 4", "perron train")
     text = (out / "study.md").read_text()
     assert "| mean | 2 |" in text

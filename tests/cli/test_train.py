@@ -79,7 +79,13 @@ def test_an_unknown_tracker_is_a_usage_error(perron, texts, tmp_path):
 def test_a_finished_run_is_not_overwritten(perron, texts, model):
     outcome = perron("train", "--data", texts, "--out", model, *TINY)
     assert outcome.status == 2
-    assert_mentions(outcome.err, model, "--resume")
+    assert_mentions(outcome.err, model, "finished", "--out")
+    assert "--resume" not in outcome.err
+    (model / "result.json").rename(model / "moved")
+    outcome = perron("train", "--data", texts, "--out", model, *TINY)
+    (model / "moved").rename(model / "result.json")
+    assert outcome.status == 2
+    assert_mentions(outcome.err, model, "--resume", "--out")
 
 
 def test_resuming_a_finished_run_prints_its_result_and_removes_checkpoints(
@@ -127,6 +133,7 @@ INVALID_USAGE = {
     ("--data", "texts.xml"): ["texts.xml"],
     ("--data", "t.csv", "--split", "half"): ["--split", "half"],
     ("--data", "t.csv", "--split", "0.5,0.6,0.1"): ["split"],
+    ("--data", "t.csv", "--split", "0.5,0.5"): ["split", "three", "0.5, 0.5"],
     ("demo", "--documents"): ["--documents", "--data"],
     ("demo", "--dev-data", "d.csv"): ["--dev-data", "--data"],
     ("--data", "t.csv", "--documents", "--text-pair", "b"): [

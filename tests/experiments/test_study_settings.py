@@ -8,7 +8,7 @@ from perron.experiments.study import Trial
 MINIMAL = 'title = "x"\nrecipe = "sst2"\n[variants]\na = {}\n'
 
 
-POOLINGS = """title = "poolings"
+AGGREGATORS = """title = "aggregators"
 recipe = "sst2"
 grid = [
   [
@@ -35,8 +35,8 @@ def write_study(folder, text):
     return str(path)
 
 
-def poolings(folder):
-    return write_study(folder, POOLINGS)
+def aggregators(folder):
+    return write_study(folder, AGGREGATORS)
 
 
 def test_the_last_override_of_a_setting_wins(tmp_path):
@@ -88,17 +88,17 @@ b = {}
 )
 def test_an_override_without_effect_is_an_error(setting, problem, tmp_path):
     with pytest.raises(SettingsError, match=problem):
-        read_study(poolings(tmp_path), [setting])
+        read_study(aggregators(tmp_path), [setting])
 
 
 def test_an_override_applies_to_variants_that_do_not_set_it(tmp_path):
-    study = read_study(poolings(tmp_path), ["model.encoder.hidden_dim=7"])
+    study = read_study(aggregators(tmp_path), ["model.encoder.hidden_dim=7"])
     assert Trial(study, "max", 0, 0).recipe().model.encoder.hidden_dim == 7
     assert Trial(study, "convolution", 0, 0).recipe().model.encoder.name == "cnn"
 
 
 def test_tuned_settings_have_their_effective_values(tmp_path):
-    path = poolings(tmp_path)
+    path = aggregators(tmp_path)
     study = read_study(path)
     assert study.tuned_settings("max", 1)[0] == "training.learning_rate=5e-4"
     overridden = read_study(path, ["training.learning_rate=7e-4"])
@@ -109,7 +109,7 @@ def test_tuned_settings_have_their_effective_values(tmp_path):
 
 
 def test_the_number_of_seeds_can_be_overridden(tmp_path):
-    path = poolings(tmp_path)
+    path = aggregators(tmp_path)
     study = read_study(path, seeds=2)
     assert {study.num_seeds(name) for name in study.variants} == {2}
     assert read_study(path).num_seeds("max") == 5
@@ -125,7 +125,7 @@ def test_the_command_reproduces_a_single_run(tmp_path, study):
 
 
 def test_a_study_can_inherit_from_another(tmp_path):
-    first = read_study(poolings(tmp_path))
+    first = read_study(aggregators(tmp_path))
     (tmp_path / "more").mkdir()
     second = tmp_path / "more" / "second.toml"
     second.write_text('like = "../study.toml"\nseeds = 9\n')

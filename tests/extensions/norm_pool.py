@@ -11,7 +11,7 @@ class NormPool(Aggregator):
     recipe_name = "norm"
 
     def __init__(self, embed_dim: int, temperature: float = 1.0) -> None:
-        """Initialize the pooling.
+        """Initialize the aggregator.
 
         Args:
             embed_dim: Dimension of the states.

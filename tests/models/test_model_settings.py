@@ -73,8 +73,8 @@ def test_every_option_has_a_description(name):
     ("changes", "message"),
     [
         ({"agregator": "max"}, "agregator"),
-        ({"aggregator": {"name": "max", "hidden_dim": 3}}, "aggregator.max.hidden_dim"),
-        ({"aggregator": {"name": "centrality", "hiden": 3}}, "centrality.hiden"),
+        ({"aggregator": {"name": "max", "hidden_dim": 3}}, "aggregator.hidden_dim"),
+        ({"aggregator": {"name": "centrality", "hiden": 3}}, "aggregator.hiden"),
         ({"embedding": {"width": 3}}, "embedding.width"),
         ({"head": {"num_layers": 3}}, "head.num_layers"),
         ({"aggregator": "maximum"}, mentions("maximum", "'max'", "'mean'")),

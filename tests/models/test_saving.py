@@ -156,9 +156,9 @@ class TestLoadingErrors:
             ('{"format": "perron-2"}', "Perron model"),
             ('{"format_version": 99}', mentions("format 99", "newer version")),
             ('{"format_version": "2"}', mentions("format_version", "'2'")),
-            ('{"format_version": 2, "format": "perron-1"}', "json: format: "),
-            ('{"format": "perron-1"}', "json: model: "),
-            ('{"format": "perron-1", "model": 3}', "json: model: "),
+            ('{"format_version": 2, "format": "perron-1"}', "json: format "),
+            ('{"format": "perron-1"}', "json: model "),
+            ('{"format": "perron-1", "model": 3}', "json: model "),
             ('{"format": "perron-1", "model": {}}', r"model\.settings"),
         ],
     )

@@ -200,6 +200,21 @@ def test_an_invalid_body_is_an_error(client, content, code, where):
     assert (error["code"], error["where"]) == (code, where)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("null", "The body must be a JSON object."),
+        ('{"texts": "a"}', "texts must be a list."),
+        ('{"texts": ["a", 1]}', "texts.1 must be a string."),
+        ('{"pair": "b"}', "text is missing."),
+        ("{}", "texts is missing. Send a list as texts, or a string as text."),
+    ],
+)
+def test_the_error_of_an_invalid_body_is_a_sentence(client, content, message):
+    error = error_of(client.post("/v1/predict", content), 422)
+    assert error["message"] == message
+
+
 def test_the_error_of_an_unknown_field_lists_the_fields(client):
     error = error_of(client.post("/v1/encode", {"texts": [], "pairs": []}), 422)
     assert error["where"] == "pairs"

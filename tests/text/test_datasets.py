@@ -332,7 +332,7 @@ def test_packaged_texts_are_distinct_and_have_one_label(write):
     rows = read_packaged(path, InvalidRows())
     assert rows == [(2, "a", "negative"), (5, "b", "positive")]
     path.write_text(content + "b,0,imdb\nc,2,imdb\n")
-    with pytest.raises(DataError, match=mentions("line 6", "another label")):
+    with pytest.raises(DataError, match=mentions("line 6", "different label")):
         read_packaged(path, InvalidRows())
     invalid_rows = InvalidRows(skip=True)
     assert read_packaged(path, invalid_rows) == rows

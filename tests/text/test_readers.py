@@ -321,6 +321,22 @@ def test_csv_texts_can_contain_commas_quotes_and_newlines(write):
     assert rows == [(2, 'a, "b"\nc', "pos", None), (5, "d", "neg", None)]
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_the_delimiter_of_csv_is_read_from_the_header(write, delimiter):
+    rows = ["", "label#text", '0#"a, b#c"', "1#d"]
+    content = "\n".join(rows).replace("#", delimiter)
+    read_rows, _ = read(write("data", content), "csv")
+    assert [row[:3] for row in read_rows] == [
+        (3, f"a, b{delimiter}c", "0"),
+        (4, "d", "1"),
+    ]
+
+
+def test_a_comma_in_the_header_takes_precedence_over_a_semicolon(write):
+    read_rows, _ = read(write("data", "text,label,a;b\nx;y,1,z\n"), "csv")
+    assert read_rows[0].text == "x;y"
+
+
 def test_tsv_has_no_quoting(write):
     rows, _ = read(write("data", 'a\tb\tlabel\n"x\ty"\t1\n'), "tsv", **PAIR)
     assert rows == [(2, '"x', "1", 'y"')]

@@ -1,3 +1,4 @@
+import re
 import tomllib
 
 import pytest
@@ -120,6 +121,46 @@ INVALID = {
 def test_an_invalid_override_is_an_error_that_names_it(override):
     with pytest.raises(SettingsError, match=mentions(*INVALID[override])):
         sst2(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.l2=0", "training.l2 is not.*mean training.weight_decay?"),
+        ("training.lr=1", "training.lr is not.*mean training.learning_rate?"),
+        ("lr=1", "lr is not.*mean training.learning_rate?"),
+        ("training.batchsize=1", "training.batchsize.*mean training.batch_size?"),
+        ("text.max_length=9", "text.max_length is not.*mean text.max_words?"),
+        ("data.labels=a", "data.labels is not.*mean data.label?"),
+        (
+            "model.aggregator.heads=2",
+            "model.aggregator.heads is not.*mean model.aggregator.num_heads?",
+        ),
+        (
+            "model.dropout=0.1",
+            "mean model.embedding.dropout.*or model.head.dropout?",
+        ),
+        ("text.zzz=1", "text.zzz is not a valid setting. Valid settings: case, "),
+        ("training.batch_size=0", "training.batch_size must be at least 1, got 0."),
+        ("training.learning_rate=0", "must be greater than 0, got 0."),
+        ("training.ema_decay=1", "must be less than 1, got 1."),
+        ("training.learning_rate_decay=2", "must be at most 1, got 2."),
+        ("training.batch_size=many", "must be an integer, got 'many'."),
+        ("training.batch_size=1.5", "must be an integer, got 1.5."),
+        ("training.learning_rate=x", "must be a number, got 'x'."),
+        ("training.precision=fp8", "must be 'auto', 'fp32' or 'bf16', got 'fp8'."),
+        ("training=3", "training must be a table of settings, got 3."),
+        ("vectors=3", "vectors must be a list, got 3."),
+        ("data.stratify=maybe", "data.stratify must be true or false, got 'maybe'."),
+        ("data.split=[0.5, 0.5]", "split must be three fractions.*got 0.5, 0.5."),
+        ("model.aggregator={rank=1}", "model.aggregator.name is missing."),
+    ],
+)
+def test_an_error_says_what_is_expected_or_meant(override, message):
+    with pytest.raises(SettingsError) as error:
+        sst2(override)
+    pattern = "sst2: .*" + ".*".join(map(re.escape, message.split(".*")))
+    assert re.match(pattern, str(error.value))
 
 
 def test_an_invalid_recipe_is_an_error(tmp_path):

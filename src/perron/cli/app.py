@@ -59,7 +59,7 @@ def _options(
             metavar="MODULE",
             help="Import a Python module that defines your own components, such as "
             "aggregators or data formats. Can be repeated. The environment variable "
-            "PERRON_PLUGINS may also hold a comma-separated list of modules.",
+            "PERRON_PLUGINS can also contain a comma-separated list of modules.",
         ),
     ] = None,
     debug: Annotated[

@@ -102,7 +102,7 @@ class CorpusJob:
             )
         if corpus.file in (None, "-"):
             raise SettingsError(
-                "--engine ray requires --file, a Parquet file or a folder of them."
+                "--engine ray requires --file with a Parquet file, or a folder of them."
             )
         if corpus.encoding is not None:
             raise SettingsError(
@@ -117,7 +117,9 @@ class CorpusJob:
                     f"{getattr(corpus, option)}."
                 )
         if corpus.out is None or str(corpus.out) == "-":
-            raise SettingsError("--engine ray requires --out, a folder for the parts.")
+            raise SettingsError(
+                "--engine ray requires --out with a folder for the results."
+            )
         if corpus.out.exists() and not corpus.out.is_dir():
             raise SettingsError(
                 f"--out must be a folder with --engine ray, got the file {corpus.out}."

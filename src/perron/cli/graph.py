@@ -136,8 +136,8 @@ def graph(
         str | None,
         typer.Option(
             "--format",
-            help="Output format: terminal, html, svg, png, json or graphml. Defaults "
-            "to the extension of --out, or to terminal.",
+            help="Output format: terminal, html, svg, png, json or graphml. By "
+            "default, inferred from the extension of --out; terminal without --out.",
         ),
     ] = None,
 ) -> None:

@@ -61,7 +61,7 @@ DataFormat = Annotated[
     str | None,
     typer.Option(
         "--data-format",
-        help="Format of the file. Defaults to its extension.",
+        help="Format of the file. By default, inferred from its extension.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -117,7 +117,7 @@ Workers = Annotated[
 Seeds = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Number of seeds per variant. Defaults to that of the study."
+        min=1, help="Number of seeds per variant. Defaults to the number in the study."
     ),
 ]
 
@@ -276,8 +276,8 @@ class CorpusOptions(TextOptions):
         str | None,
         typer.Option(
             "--format",
-            help="Output format: jsonl, csv or parquet. Defaults to the extension of "
-            "--out, or to jsonl.",
+            help="Output format: jsonl, csv or parquet. By default, inferred from the "
+            "extension of --out; jsonl for standard output.",
         ),
     ] = None
     prefix: Annotated[

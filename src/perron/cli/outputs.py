@@ -82,7 +82,7 @@ class CsvWriter:
             if not row.keys() <= known:
                 new = next(name for name in row if name not in known)
                 raise DataError(
-                    f"a CSV file must have the same columns in all rows, got {new!r} "
+                    f"all rows of a CSV file must have the same columns, got {new!r} "
                     "only in a later row. Use --format jsonl."
                 )
             self._writer.writerow([_cell(row.get(name)) for name in self._header])

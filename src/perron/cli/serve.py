@@ -142,6 +142,6 @@ def export(
     for path in exported.files:
         results.print(f"{path}  {path.stat().st_size:,} bytes")
     results.print(
-        "maximum difference of probabilities and weights from the model: "
+        "largest difference in probabilities and weights from the model: "
         f"{exported.max_abs_difference:.1e} (on texts of random words)"
     )

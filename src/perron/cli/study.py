@@ -49,7 +49,7 @@ def study(
 ) -> None:
     """Train variants of a recipe with several seeds and compare them.
 
-    All variants are tuned with the same effort, and differences in accuracy are tested
+    All variants are tuned with the same budget, and differences in accuracy are tested
     for significance. To resume an interrupted study, run the same command again;
     finished runs are not repeated. Several such commands at the same time share the
     runs.

@@ -49,7 +49,8 @@ def train(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the run. Defaults to runs/ and the recipe or file name."
+            help="Folder of the run. Defaults to runs/NAME, where NAME is the name of "
+            "the recipe or the data file."
         ),
     ] = None,
     resume: Annotated[
@@ -57,7 +58,7 @@ def train(
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option(help="Random seed. Defaults to that of the recipe."),
+        typer.Option(help="Random seed. Defaults to the seed in the recipe."),
     ] = None,
     log_with: Annotated[
         list[str] | None,

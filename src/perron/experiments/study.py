@@ -1,4 +1,4 @@
-"""Studies: variants of a recipe, tuned with equal effort and run with several seeds."""
+"""Studies: variants of a recipe with the same tuning budget and several seeds each."""
 
 import re
 import shlex
@@ -33,7 +33,7 @@ class Study(Settings):
 
     For each variant, every grid point is run with seed 0. The point with the best dev
     accuracy is then run with the remaining seeds. All variants are thus tuned with the
-    same effort, and none of them on test data.
+    same budget, and none of them on test data.
     """
 
     title: str
@@ -255,7 +255,8 @@ def _check_effect(study: Study, setting: str) -> None:
     if len(shadowed) == len(study.variants):
         raise SettingsError(
             f"--set {setting} has no effect, because every variant of {study.title} "
-            "sets it. Change the variants in your own study file (like = ...)."
+            "sets it. To change it, write a study file with like = ... and your own "
+            "variants."
         )
 
 

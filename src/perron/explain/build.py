@@ -82,7 +82,7 @@ def explain(
         model: Model to explain. It is set to evaluation mode.
         processor: Text processor of the model.
         text: Text to classify.
-        pair: Second text, for models for pairs.
+        pair: Second text, for pair models.
         name: Name of the model in the record.
     """
     tokenized = processor.tokenize(text, pair)

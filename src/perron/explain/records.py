@@ -27,7 +27,7 @@ class Solver:
 
     Attributes:
         method: ``direct`` (elimination) or ``power`` (power iteration).
-        residual: ‖Aα - α‖₂ / ‖α‖₂, computed afterwards in float64.
+        residual: ‖Aα - α‖₂ / ‖α‖₂, computed afterward in float64.
         iterations: Number of power iterations.
         converged: Whether power iteration met its stopping criterion. This does not
             guarantee that the weights are accurate.
@@ -118,7 +118,7 @@ class Explanation:
 
     Attributes:
         model: Model that made the prediction.
-        text: Text, as given.
+        text: Text that was classified.
         pair: Second text of a pair.
         label: Most probable class.
         probabilities: Probability of each class.

@@ -278,7 +278,7 @@ script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
 <body>
 <main>
 <h1>{title}</h1>
-<noscript><p>This page needs JavaScript, which is turned off.</p></noscript>
+<noscript><p>This page requires JavaScript, which is turned off.</p></noscript>
 </main>
 <script type="application/json" id="records">{records}</script>
 <script type="module">

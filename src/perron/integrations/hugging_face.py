@@ -81,7 +81,7 @@ _LOSSES = {
 
 @dataclass
 class CentralityClassifierOutput(SequenceClassifierOutput):
-    """Output of a sequence classifier, with the weights and edges of the pooling.
+    """Output of a sequence classifier, with the weights and edges of its tokens.
 
     Attributes:
         weights: Weight of each token, (B, N), zero on padding. None if the aggregator

@@ -45,7 +45,7 @@ OPERATIONS = (
 
 
 def _no_backward(*_: Any) -> None:
-    raise RuntimeError("This operation has no backward.")
+    raise RuntimeError("This operation has no backward pass.")
 
 
 class Kernels(NamedTuple):

@@ -87,8 +87,8 @@ def _warn(
     warnings.warn(
         f"The {backend} kernels of {operation} failed their self-check on {device} "
         f"({model}; torch {torch.__version__}; case {case}): {problem}. Plain torch is "
-        "used instead, which is slower. Please report this message as an issue of "
-        f"Perron. Set {VARIABLE}=torch to use plain torch without a warning.",
+        "used instead, which is slower. Please open an issue that includes this "
+        f"message. Set {VARIABLE}=torch to use plain torch without a warning.",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""Layers around the pooling: word embedding, encoders and classifier head."""
+"""Layers around the aggregator: word embedding, encoders and classifier head."""
 
 from perron.layers.encoders import (
     ENCODERS,

@@ -122,7 +122,8 @@ def model_config(content: Mapping[str, Any]) -> Any:
     """Return the configuration object for the content of a config.json.
 
     Raises:
-        ValueError: The model is an encoder-decoder, needs custom code, or has no type.
+        ValueError: If the model is an encoder-decoder, needs custom code, or has no
+            type.
     """
     settings = dict(content)
     model_type = settings.pop("model_type", None)
@@ -146,8 +147,8 @@ def load_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
         name: Folder, or name of a model on the hub.
 
     Raises:
-        ValueError: The model cannot be an encoder; see `model_config`.
-        OSError: The model cannot be found or read.
+        ValueError: If the model cannot be an encoder; see `model_config`.
+        OSError: If the model cannot be found or read.
     """
     with hide_progress_bars():
         model = AutoModel.from_pretrained(name, dtype=torch.float32)
@@ -200,7 +201,7 @@ def load_pretrained_model(name: str, where: str) -> PretrainedModel:
         where: Setting that names the model, for error messages.
 
     Raises:
-        SettingsError: The model cannot be used.
+        SettingsError: If the model cannot be used.
     """
     if name.startswith(_PACKAGE):
         name = str(package_folder(name.removeprefix(_PACKAGE), where))
@@ -255,7 +256,7 @@ def package_folder(package: str, where: str) -> Path:
 
 
 def _is_model(config: Path) -> bool:
-    """Return whether a config.json describes a model, rather than e.g. a pooling."""
+    """Return whether a config.json describes a model, not, say, a pooling module."""
     try:
         content = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -74,8 +74,9 @@ class ClassifierOutput(NamedTuple):
     Attributes:
         logits: Logits of the classes.
         vector: Input of the classifier head.
-        pooled: Output of each pooling. A text has one. A document has two: the tokens
-            of its sentences, then the sentences. A pair has one per text.
+        pooled: Output of each call of an aggregator. A text has one. A document has
+            two: one for the tokens of its sentences, one for the sentences. A pair has
+            one per text.
     """
 
     logits: Float[Tensor, "b c"]

@@ -20,18 +20,25 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
-from perron.errors import DataError, SettingsError
+from perron.errors import DataError, SettingsError, expected_value, suggest_name
 from perron.files import atomic_write, make_folder
 from perron.layers import ENCODERS, ClassifierHead, WordEmbedding
 from perron.migrations import migrate, stamp, tensor_name
 from perron.pooling import AGGREGATORS
-from perron.registry import PLUGIN_ADVICE, Registry, load_plugins, settings_from
+from perron.registry import (
+    PLUGIN_ADVICE,
+    Registry,
+    check_setting_names,
+    load_plugins,
+    settings_from,
+)
 
 
 class Settings(BaseModel):
     """Base class for settings: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    _check_names = model_validator(mode="before")(check_setting_names)
 
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -70,7 +77,7 @@ def read_aggregator(value: str | Mapping[str, Any]) -> Any:
     """Return the settings of an aggregator from its name or a table of settings.
 
     Raises:
-        SettingsError: The aggregator, or one of the settings, does not exist.
+        SettingsError: If the aggregator, or one of the settings, does not exist.
     """
     try:
         return _read(AGGREGATORS, (), value)
@@ -78,13 +85,19 @@ def read_aggregator(value: str | Mapping[str, Any]) -> Any:
         raise SettingsError(problems(error, "aggregator")[0]) from error
 
 
-def _read(registry: Registry[Any], extra: tuple[type, ...], value: Any) -> Any:
+def _read(registry: Registry[Any], extra: tuple[type[Any], ...], value: Any) -> Any:
     """Validate the settings of a component, loading plugins if the name is unknown."""
     table = expand_name(value)
     if isinstance(table, Mapping):
         table = dict(table)
-        if str(table.get("name")) not in registry:
+        name = str(table.get("name"))
+        if name not in registry:
             load_plugins()
+        # Unlike the union, the selected class has errors without its name in the key.
+        kinds = [settings_from(registry[name])] if name in registry else extra
+        for kind in kinds:
+            if kind.model_fields["name"].default == name:
+                return kind.model_validate(table)
     return _adapter(tuple(registry.values()), extra).validate_python(table)
 
 
@@ -95,7 +108,7 @@ def _adapter(components: tuple[type, ...], extra: tuple[type, ...]) -> Any:
 
 
 def problems(error: ValidationError, *path: str) -> list[str]:
-    """Return one message per validation error, as "<key>: <problem>".
+    """Return one sentence per validation error.
 
     Args:
         error: Error raised by pydantic.
@@ -104,26 +117,35 @@ def problems(error: ValidationError, *path: str) -> list[str]:
     lines = []
     for problem in error.errors():
         key = ".".join(str(part) for part in (*path, *problem["loc"]))
-        lines.append(f"{key}: {_problem(problem)}" if key else _problem(problem))
+        lines.append(_sentence(key, problem))
     return lines
 
 
-def _problem(problem: Any) -> str:
+def _sentence(key: str, problem: Any) -> str:
     kind, message, value = problem["type"], problem["msg"], problem["input"]
+    name = key or "the value"
+    if kind == "unknown_setting":
+        table, _, last = key.rpartition(".")
+        suggestion = suggest_name(last, problem["ctx"]["known"], table)
+        return f"{name} is not a valid setting. {suggestion}"
     if kind == "extra_forbidden":
-        return "is not a valid setting"
+        return f"{name} is not a valid setting."
     if kind == "missing":
-        return "is missing"
+        return f"{name} is missing."
     if kind == "union_tag_not_found":
-        return "name is missing"
+        return f"{name}.name is missing."
     if kind == "union_tag_invalid":
         known = problem["ctx"]["expected_tags"]
         hint = "For a transformers model, use hf:NAME. " if "'hf'" in known else ""
         tag = problem["ctx"]["tag"]
-        return f"must be one of {known}, got {tag!r}. {hint}{PLUGIN_ADVICE}"
-    if kind == "value_error":  # raised by Perron; the message has the value
-        return str(message).removeprefix("Value error, ")
-    return message if isinstance(value, Mapping) else f"{message}, got {value!r}"
+        return f"{name} must be one of {known}, got {tag!r}. {hint}{PLUGIN_ADVICE}"
+    if kind == "value_error":  # raised by Perron; the message has the name and value
+        own = str(message).removeprefix("Value error, ")
+        return f"{key}: {own}" if key else own
+    expected = expected_value(problem)
+    if expected is None:
+        return f"{key}: {message}, got {value!r}."
+    return f"{name} must be {expected}, got {value!r}."
 
 
 def _read_optional(read: Callable[[Any], Any], value: Any) -> Any:
@@ -234,7 +256,7 @@ class ModelConfig(Settings):
     @model_validator(mode="after")
     def _check_pretrained(self) -> "ModelConfig":
         if (self.pretrained is None) == (self.settings.encoder.name == "hf"):
-            raise ValueError("pretrained must be set if, and only if, encoder is hf.")
+            raise ValueError("pretrained must be set if and only if encoder is hf.")
         return self
 
 
@@ -308,7 +330,7 @@ def read_config(files: Files) -> ModelConfig:
         raise DataError(f"is not valid JSON: {error}", where) from error
     table = migrate("model", content if isinstance(content, dict) else {}, where)
     if unknown := sorted(set(table) - {"model"}):
-        raise DataError(f"{unknown[0]}: is not a valid key", where)
+        raise DataError(f"{unknown[0]} is not a valid key", where)
     try:
         return ModelConfig.model_validate(table.get("model"))
     except ValidationError as error:

@@ -250,6 +250,13 @@ class CentralityPool(Aggregator):
                 f"source_init_gain must be 1 if connectivity is {name!r}, which does "
                 f"not support it, got {self.source_init_gain}."
             )
+        default_rank = component_options(type(self))["rank"].default
+        if "rank" not in options and self.rank != default_rank:
+            raise ValueError(
+                f'rank must not be set unless connectivity is "low_rank", got rank '
+                f"{self.rank} for connectivity {name!r}. Set "
+                'connectivity="low_rank", or remove rank.'
+            )
         if not getattr(module, "is_factored", False):
             return
         for option, neutral in (

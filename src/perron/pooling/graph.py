@@ -49,7 +49,7 @@ class GraphCentralityPool(nn.Module):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Initialize the pooling.
+        """Initialize the module.
 
         Args:
             embed_dim: Dimension of the states. Defaults to any dimension.

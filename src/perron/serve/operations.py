@@ -34,7 +34,7 @@ class Operation(ABC):
         name: Name of the operation.
         request_models: Schemas of the request.
         response_model: Schema of the response.
-        accepts_pairs: Whether models for pairs need the second texts.
+        accepts_pairs: Whether pair models need the second texts.
         is_batched: Whether texts are computed in batches, not one at a time.
     """
 

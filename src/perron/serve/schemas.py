@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perron.errors import expected_value
 from perron.explain import Explanation
 from perron.serve.limits import Limits
 
@@ -148,9 +149,7 @@ class ClassifyTextsRequest(TextRequest):
     pair_field = "pairs"
 
     texts: list[str]
-    pairs: list[str] | None = Field(
-        None, description="Second texts, for models for pairs."
-    )
+    pairs: list[str] | None = Field(None, description="Second texts, for pair models.")
 
     def items(self) -> list[Item]:
         pairs = [None] * len(self.texts) if self.pairs is None else self.pairs
@@ -174,7 +173,7 @@ class ClassifyTextRequest(TextRequest):
     pair_field = "pair"
 
     text: str
-    pair: str | None = Field(None, description="Second text, for models for pairs.")
+    pair: str | None = Field(None, description="Second text, for pair models.")
 
     def items(self) -> list[Item]:
         return [Item(self.text, self.pair, None)]
@@ -300,10 +299,12 @@ def _validation_error(model: type[TextRequest], problems: list[Any]) -> ApiError
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"])[:_MAX_WHERE]
     code = _CODES.get(first["type"], "invalid_type")
-    message = f"{first['msg']}."
+    expected = expected_value(first) if where else "a JSON object"
+    message = f"{where or 'The body'} must be {expected}."
     if code == "unknown_field":
         known = ", ".join(model.model_fields)
         message = f"Unknown field. The fields are {known}."
-    elif where == "texts" and code == "missing_field":
-        message = "texts is missing. Send texts, a list, or text, a string."
+    elif code == "missing_field":
+        fix = " Send a list as texts, or a string as text." if where == "texts" else ""
+        message = f"{where} is missing.{fix}"
     return ApiError(422, code, message, where or None)

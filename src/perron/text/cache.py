@@ -79,7 +79,7 @@ def read_metadata(dataset: Dataset) -> dict[str, Any]:
     """Return the metadata of a dataset that `cached_dataset` returned.
 
     Raises:
-        DataError: The file is incomplete.
+        DataError: If the file is incomplete.
     """
     path = dataset.cache_files[0]["filename"]
     with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:

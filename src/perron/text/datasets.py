@@ -112,7 +112,7 @@ def find_labels(settings: DataSettings, train: SourceRows) -> tuple[str, ...]:
     Labels are sorted as numbers if all of them are integers.
 
     Raises:
-        DataError: The rows have fewer than two distinct labels.
+        DataError: If the rows have fewer than two distinct labels.
     """
     labels = pc.unique(train.rows.data.column("label")).to_pylist()
     if len(labels) < 2:
@@ -134,7 +134,7 @@ def with_label_ids(
     """Replace each label with its index in ``labels``; the texts stay on disk.
 
     Raises:
-        DataError: A label is unknown (unless ``skip_invalid``), or no rows are left.
+        DataError: If a label is unknown (unless ``skip_invalid``), or no rows are left.
     """
     rows = source.rows
     index = pc.index_in(rows.data.column("label"), value_set=pa.array(list(labels)))

@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 from datasets import Dataset
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from perron.errors import SettingsError
+from perron.registry import check_setting_names
 from perron.text.cache import cache_key, cached_dataset
 from perron.text.tokenizers import (
     Case,
@@ -133,16 +134,21 @@ class TextSettings(BaseModel):
     """Settings of the tokenizer and the vocabulary."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    _check_names = model_validator(mode="before")(check_setting_names)
 
-    case: Case = Field("lower", description="Convert texts to lowercase, or keep case.")
+    case: Case = Field(
+        "lower",
+        description="Whether to convert texts to lowercase (lower) or leave them as "
+        "they are (keep).",
+    )
     min_count: int = Field(
         1, ge=1, description="Minimum count of a word; rarer words are unknown."
     )
     vector_words: int = Field(
         0,
         ge=0,
-        description="Number of words to add from the start of the word vectors, where "
-        "the most frequent words are, even if no training text contains them.",
+        description="Number of frequent words to add from the start of the word "
+        "vectors, even if no training text contains them.",
     )
     max_words: int = Field(
         50,

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from perron.registry import check_setting_names
 from perron.text.formats import Columns, Format, formats, get_format, infer_format
 from perron.text.formats.base import check_encoding
 
@@ -44,20 +45,21 @@ class DataSettings(BaseModel):
     """Data settings. A setting that does not apply to the format is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    _check_names = model_validator(mode="before")(check_setting_names)
 
     format: str = Field(
         description="Data format, such as csv; docs/training.md lists all formats."
     )
     train: str | None = Field(
-        default=None, description="Training file; for hub, name of the split."
+        default=None, description="Training file. For hub: name of the split."
     )
     dev: str | None = Field(
         default=None,
-        description="Dev file, used to select the best epoch; for hub, name of the "
+        description="Dev file, used to select the best epoch. For hub: name of the "
         "split.",
     )
     test: str | None = Field(
-        default=None, description="Test file; for hub, name of the split."
+        default=None, description="Test file. For hub: name of the split."
     )
     name: str | None = Field(
         default=None,
@@ -111,7 +113,7 @@ class DataSettings(BaseModel):
     )
     sentence_separator: str | None = Field(
         default=None,
-        description="String that separates sentences, <sssss> for stars. Defaults to "
+        description="String that separates sentences, such as <sssss>. Defaults to "
         "rule-based sentence splitting.",
     )
     skip_invalid: bool = Field(
@@ -130,6 +132,16 @@ class DataSettings(BaseModel):
         if isinstance(name, str) and name in formats:
             return {**formats[name].defaults, **values}
         return values
+
+    @field_validator("split", mode="before")
+    @classmethod
+    def _check_split_length(cls, split: Any) -> Any:
+        if isinstance(split, list | tuple) and len(split) != 3:
+            raise ValueError(
+                "split must be three fractions, for train, dev and test, such as "
+                f"0.8, 0.1, 0.1, got {', '.join(map(str, split))}."
+            )
+        return split
 
     @field_validator("format")
     @classmethod

@@ -304,5 +304,5 @@ def check_fingerprint(saved: Checkpoint, fingerprint: str, folder: Path) -> None
     if saved.fingerprint != fingerprint:
         raise PerronError(
             f"{folder}: the data or the word vectors have changed since this run "
-            "started, so it cannot be resumed. Train in another folder (--out)."
+            "started, so it cannot be resumed. Choose another folder with --out."
         )

@@ -264,6 +264,11 @@ def read_predictions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 def _check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
     """Create the folder, or check that the run in it can be resumed."""
     if (folder / SETTINGS).exists():
+        if not resume and (folder / RESULT).exists():
+            raise SettingsError(
+                f"{folder} already contains a finished run. Choose another folder with "
+                "--out, or delete this one."
+            )
         if not resume:
             raise SettingsError(
                 f"{folder} already contains a run. Resume it with --resume, or choose "

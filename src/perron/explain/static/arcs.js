@@ -8,7 +8,7 @@
  * @typedef {{lines: string, heads: string}} Paths
  */
 
-const LEVELS = 6; // of opacity, with one path each, which keeps 20 000 arcs fast
+const LEVELS = 6; // of opacity, with one path each, which keeps 20,000 arcs fast
 const TIP = 4; // distance between the end of the line and the tip of the arrowhead
 const BACKWARD_SCALE = 0.8; // lowers arcs to the left, so they do not cover those to the right
 

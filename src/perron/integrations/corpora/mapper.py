@@ -36,7 +36,7 @@ def load_once(folder: str, fingerprint: str, pretokenized: bool) -> Pipeline:
     """Load a model once per process.
 
     Raises:
-        DataError: The model in the folder does not have this fingerprint.
+        DataError: If the model in the folder does not have this fingerprint.
     """
     if model_fingerprint(Path(folder)) != fingerprint:
         raise DataError(

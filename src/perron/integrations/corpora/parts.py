@@ -109,8 +109,8 @@ def find_corpus(path: Path, columns: Columns) -> Corpus:
     Parquet datasets. Only the footers are read.
 
     Raises:
-        DataError: No file was found, a file cannot be read, a column is missing or does
-            not contain text, or the schemas differ.
+        DataError: If no file was found, a file cannot be read, a column is missing or
+            does not contain text, or the schemas differ.
     """
     root, paths = _find_files(path)
     schema, first = None, paths[0]
@@ -186,11 +186,11 @@ def _schema_difference(schema: pa.Schema, expected: pa.Schema) -> str:
         if name not in schema.names:
             return f"column {name!r} is missing"
         if name not in expected.names:
-            return f"column {name!r} is extra"
+            return f"column {name!r} is unexpected"
         actual, wanted = schema.field(name), expected.field(name)
         if not actual.equals(wanted):
             return f"column {name!r} is {_describe(actual)}, not {_describe(wanted)}"
-    return "they are in a different order"
+    return "the columns are in a different order"
 
 
 def _describe(field: pa.Field) -> str:
@@ -248,7 +248,7 @@ def build_manifest(
 
 
 def check_output_folder(folder: Path, corpus: Corpus) -> None:
-    """Refuse a folder inside the corpus or with other content. Write nothing."""
+    """Raise an error for a folder inside the corpus or with other content."""
     inside = folder.resolve().is_relative_to(corpus.root.resolve())
     if corpus.is_folder and inside:
         raise SettingsError(
@@ -270,7 +270,7 @@ def open_output(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest of a new job, or check that a job can be resumed.
 
     Raises:
-        SettingsError: The folder has parts of a different job.
+        SettingsError: If the folder has parts of a different job.
     """
     path = folder / MANIFEST
     if not path.exists() or not any(folder.glob(_PARTS)):  # no part would be lost
@@ -343,7 +343,7 @@ def finish_output(folder: Path, shards: Collection[Shard]) -> Counts:
     """Check the number of rows of every part, then write the success marker.
 
     Raises:
-        DataError: A part is missing or does not account for all rows of its shard.
+        DataError: If a part is missing or does not account for all rows of its shard.
     """
     rows = skipped_rows = 0
     for shard in shards:

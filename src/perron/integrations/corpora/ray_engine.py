@@ -214,8 +214,8 @@ def run_on_ray(
         on_progress: Callback that is called after each shard.
 
     Raises:
-        DataError: A file cannot be read or written, or a row is invalid.
-        SettingsError: The output folder contains something else.
+        DataError: If a file cannot be read or written, or a row is invalid.
+        SettingsError: If the output folder contains something else.
     """
     source, out = Path(source), Path(out)
     for name, count in (("workers", workers), ("shard_rows", shard_rows)):

@@ -140,7 +140,7 @@ class ShardWorker:
 
 def _problem(name: str, raw: bytes | None) -> str | None:
     if raw is None:
-        return f"{name} must be a text, got null"
+        return f"{name} must be a string, got null"
     try:
         return text_problem(Row(0, raw.decode(), None))
     except UnicodeDecodeError as error:

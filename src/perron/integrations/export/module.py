@@ -45,7 +45,7 @@ class ExportModule(nn.Module):
         model: Classifier to export. It is copied.
 
     Raises:
-        ValueError: The model uses the iterative solver, which cannot be traced.
+        ValueError: If the model uses the iterative solver, which cannot be traced.
     """
 
     def __init__(self, model: Classifier) -> None:

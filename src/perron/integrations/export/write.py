@@ -51,7 +51,7 @@ def torch_runner(path: Path) -> Run:
 
 
 def max_abs_difference(module: ExportModule, run: Run) -> float:
-    """Return the largest absolute difference of a probability or weight.
+    """Return the largest absolute difference in any probability or weight.
 
     The inputs are texts of random words: empty, of one word, and of the maximum length.
     They are the same in every call. The result is NaN if any output is NaN.
@@ -103,7 +103,7 @@ class ExportResult(NamedTuple):
 
     Attributes:
         files: Files that were written.
-        max_abs_difference: Largest difference of a probability or weight between the
+        max_abs_difference: Largest difference in any probability or weight between the
             exported model and the original.
     """
 
@@ -131,7 +131,7 @@ def export_onnx(
         replace: Write into a folder that is not empty, replacing an earlier export.
 
     Raises:
-        DataError: The model cannot be exported, the exported model differs, or the
+        DataError: If the model cannot be exported, the exported model differs, or the
             folder is not empty.
     """
     check_opset(opset)

@@ -275,7 +275,7 @@ def _check_same_classes(pipeline: Pipeline, labels: Sequence[str]) -> None:
 
 @contextmanager
 def _seeded_rng(seed: int, device: Any) -> Iterator[None]:
-    """Seed torch inside the context and restore its random state afterwards."""
+    """Seed torch inside the context and restore its random state afterward."""
     try:
         is_cuda = torch.device(device).type == "cuda"
     except RuntimeError as error:

@@ -35,7 +35,7 @@ def check_texts(texts: Any) -> list[str]:
         texts: List, tuple, one-dimensional array, series or other iterable.
 
     Raises:
-        ValueError: `texts` has another type, is empty, or has a row that is not a
+        ValueError: If `texts` has another type, is empty, or has a row that is not a
             string. The message names the row.
     """
     if isinstance(texts, str | bytes):
@@ -257,7 +257,7 @@ def read_parameters(params: Mapping[str, Any]) -> Parameters:
     """Validate the parameters of an estimator.
 
     Raises:
-        ValueError: A parameter is invalid. The message names it and its value.
+        ValueError: If a parameter is invalid. The message names it and its value.
     """
     try:
         names = Parameters.model_fields

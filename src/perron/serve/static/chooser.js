@@ -78,13 +78,13 @@ function modelsFor(kind) {
   return `Models for ${INPUTS[kind]}`;
 }
 
-/** Return a label with the pooling, unless the name of the model contains it. */
+/** Return a label with the aggregator, unless the name of the model contains it. */
 function poolingLabel({ name, aggregator }) {
   if (name.includes(aggregator)) return [];
   return [" ", element("span", { class: "pooling", text: aggregator })];
 }
 
-/** Return the encoder and the pooling of a model, such as "bilstm, centrality". */
+/** Return the encoder and the aggregator of a model, such as "bilstm, centrality". */
 export function architecture({ encoder, aggregator }) {
   return [encoder, aggregator].filter((part) => part !== "none").join(", ");
 }

@@ -36,7 +36,7 @@ def find_file(name: str, root: Path | None = None) -> Path:
             else the current folder.
 
     Raises:
-        DataError: The file does not exist.
+        DataError: If the file does not exist.
     """
     path = Path(name).expanduser()
     if root is not None:
@@ -299,7 +299,7 @@ def infer_format(path: str | Path) -> str:
     A ``.gz`` suffix is ignored for text formats.
 
     Raises:
-        SettingsError: No format, or more than one, has this extension.
+        SettingsError: If no format, or more than one, has this extension.
     """
     name = str(path)
     unpacked = name.removesuffix(".gz")

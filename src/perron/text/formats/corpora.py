@@ -188,7 +188,7 @@ class PackagedFormat(Format):
             count = len(seen)
             digest = hashlib.sha256(row.text.encode()).digest()
             if seen.setdefault(digest, row.label) != row.label:
-                file.report(row.line, "duplicate of a text with another label")
+                file.report(row.line, "duplicate of a text with a different label")
             elif row.label not in _LABEL_NAMES:
                 problem = f"label must be 0 or 1, got {row.label!r}"
                 file.report(row.line, problem)

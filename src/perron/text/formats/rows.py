@@ -74,7 +74,7 @@ class Columns(NamedTuple):
             keep: Keep all columns in `Row.columns`.
 
         Raises:
-            InvalidRowError: A field is missing or has the wrong type.
+            InvalidRowError: If a field is missing or has the wrong type.
         """
         for name in self.names:
             if name not in record:
@@ -131,7 +131,7 @@ def usable_rows(
         drop: Labels whose rows are dropped.
 
     Raises:
-        DataError: No usable rows are left.
+        DataError: If no usable rows are left.
     """
     count = 0
     for row in rows:

@@ -17,18 +17,26 @@ MAX_FIELD_SIZE = 2**24  # the default of the csv module, 2**17, is too small for
 
 
 class CsvFormat(Format):
-    """Comma-separated values with a header. A quoted field may span several lines."""
+    """Comma-separated values with a header. A quoted field may span several lines.
+
+    If the header contains no comma, fields are separated by semicolons, or by tabs if
+    it contains no semicolon either. Spreadsheets write such files in many locales.
+    """
 
     name = "csv"
-    summary = "comma-separated values with a header"
+    summary = "comma- or semicolon-separated values with a header"
     extensions = (".csv",)
     has_columns = True
 
     def read(self, file: DataFile) -> Iterator[Row]:
         csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_SIZE))
+        with file.open_text() as lines:
+            header = next((line for line in lines if line), "")
+        delimiter = next((sign for sign in ",;\t" if sign in header), ",")
 
         def split(lines: Iterable[str]) -> Iterator[list[str]]:
-            return csv.reader((line + "\n" for line in lines), strict=True)
+            ends = (line + "\n" for line in lines)
+            return csv.reader(ends, delimiter=delimiter, strict=True)
 
         return _rows(file, split)
 
@@ -78,7 +86,7 @@ def _rows(
                     raise InvalidRowError(checked_lines.problem)
                 if len(fields) != len(header):
                     raise InvalidRowError(
-                        f"expected {len(header)} fields as in the header, "
+                        f"expected {len(header)} fields, as in the header, "
                         f"got {len(fields)} fields"
                     )
                 record = dict(zip(header, fields, strict=True))

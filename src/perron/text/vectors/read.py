@@ -53,7 +53,7 @@ def _read_glove(folder: Path, collector: VectorCollector, progress: Progress) ->
 
 
 def _read_spacy(folder: Path, collector: VectorCollector, progress: Progress) -> int:
-    """Read the 20000 vectors of spaCy's package, shared by 514092 words."""
+    """Read the 20,000 vectors of spaCy's package, shared by 514,092 words."""
     try:
         strings = importlib.import_module("spacy.strings")
         srsly = importlib.import_module("srsly")
@@ -249,7 +249,7 @@ def read_vectors(
         progress: Callback, called with the number of bytes read and the total.
 
     Raises:
-        DataError: The file cannot be read, or ``skip_invalid`` is False and a row is
+        DataError: If the file cannot be read, or ``skip_invalid`` is False and a row is
             invalid: NaN or infinity, wrong dimension, not a number, not UTF-8, or
             truncated. Numbers are only checked in rows that are kept.
     """

@@ -1,4 +1,4 @@
-"""Buffered reading of word vector files, plain or compressed; word2vec binary."""
+"""Buffered reading of plain and compressed word vector files, and word2vec binary."""
 
 import gzip
 import zipfile

@@ -39,7 +39,7 @@ class WordVectors:
 
 
 def wanted_words(words: Iterable[str]) -> set[str]:
-    """Return the words to read for a vocabulary: its words, and their lowercase."""
+    """Return the words to read for a vocabulary, and their lowercase forms."""
     wanted = set(words)
     return wanted | {word.lower() for word in wanted}
 
