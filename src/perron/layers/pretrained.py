@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
-from perron.arguments import Device
+from perron.arguments import Device, check_fraction
 from perron.errors import SettingsError
 from perron.files import package_folders
 from perron.layers.encoders import Encoder
+
+Layers = Literal["last", "mix"] | Sequence[int]
 
 
 class HuggingFaceEncoder(Encoder):
@@ -28,6 +30,13 @@ class HuggingFaceEncoder(Encoder):
     ``[SEP]`` are added to each text and removed from the output, so pooling sees only
     the text. To pool them as well, pass them as tokens of the text and set ``before``
     and ``after`` to 0.
+
+    The states of layer k are the output of the first k transformer blocks; layer 0 is
+    their input. The states of a frozen model never change, so they can be computed
+    once (`layer_states`) and combined in each step (`combine`).
+
+    Attributes:
+        layers: Numbers of the layers whose states are used.
     """
 
     def __init__(
@@ -37,6 +46,8 @@ class HuggingFaceEncoder(Encoder):
         before: int = 0,
         after: int = 0,
         freeze: bool = False,
+        layers: Layers = "last",
+        dropout: float = 0.0,
         *,
         device: Device = None,
         dtype: torch.dtype | None = None,
@@ -49,20 +60,33 @@ class HuggingFaceEncoder(Encoder):
             before: Number of special tokens before a text.
             after: Number of special tokens after a text.
             freeze: Whether to keep the weights fixed and turn dropout off.
+            layers: ``"last"`` for the states of the last layer, ``"mix"`` for a learned
+                weighted mean over all layers, or layer numbers, whose states are
+                concatenated.
+            dropout: Dropout probability for the entries of the states.
             device: Device of the parameters.
             dtype: Data type of the parameters.
         """
         super().__init__()
+        check_fraction(dropout=dropout)
         self.freeze = freeze
         with torch.device(device) if device is not None else nullcontext():
             model = AutoModel.from_config(model_config(config), dtype=dtype)
         self.model: Any = remove_embeddings(model)
-        self.out_dim = int(self.model.config.hidden_size)
         factory: Any = {"device": device, "dtype": dtype}
+        self.layers = _layer_numbers(layers, int(self.model.config.num_hidden_layers))
+        self.mix_logits = None
+        if layers == "mix":  # equal weights at first
+            self.mix_logits = nn.Parameter(torch.zeros(len(self.layers), **factory))
+        self.state_dim = int(self.model.config.hidden_size)
+        is_one = self.mix_logits is not None
+        self.out_dim = self.state_dim * (1 if is_one else len(self.layers))
+        self.dropout = nn.Dropout(dropout)
         self.before = nn.Parameter(torch.zeros(before, embed_dim, **factory))
         self.after = nn.Parameter(torch.zeros(after, embed_dim, **factory))
         if freeze:
-            self.requires_grad_(False)
+            for parameter in (*self.model.parameters(), self.before, self.after):
+                parameter.requires_grad_(False)
             self.model.eval()
 
     def load_pretrained(
@@ -94,11 +118,35 @@ class HuggingFaceEncoder(Encoder):
     def encode(
         self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        start = len(self.before)
+        return self.combine(self.layer_states(states, mask))
+
+    def layer_states(
+        self, states: Float[Tensor, "b n e"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b n l h"]:
+        """Return the states of each of the `layers`, for padded texts as in `encode`.
+
+        The argument ``states`` holds the subword vectors.
+        """
         inputs, attended = self._add_special_tokens(states, mask)
+        is_last = self.layers == (self.model.config.num_hidden_layers,)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze):
-            output = self.model(inputs_embeds=inputs, attention_mask=attended.long())
-        return output.last_hidden_state[:, start : start + states.shape[1]]
+            output = self.model(
+                inputs_embeds=inputs,
+                attention_mask=attended.long(),
+                output_hidden_states=not is_last,
+            )
+        tokens = slice(len(self.before), len(self.before) + states.shape[1])
+        if is_last:
+            return output.last_hidden_state[:, tokens].unsqueeze(-2)
+        return torch.stack([output.hidden_states[k][:, tokens] for k in self.layers], 2)
+
+    def combine(
+        self, states: Float[Tensor, "*tokens l h"]
+    ) -> Float[Tensor, "*tokens d"]:
+        """Mix or concatenate the states of the `layers`, and apply dropout."""
+        if self.mix_logits is None:
+            return self.dropout(states.flatten(-2))
+        return self.dropout(self.mix_logits.softmax(0) @ states)
 
     def _add_special_tokens(
         self, states: Tensor, mask: Tensor
@@ -116,6 +164,25 @@ class HuggingFaceEncoder(Encoder):
             is_here = (position == ends + offset).unsqueeze(-1)
             inputs = torch.where(is_here, vector, inputs)
         return inputs, position < ends + num_after
+
+
+def _layer_numbers(layers: Layers, num_layers: int) -> tuple[int, ...]:
+    """Return the numbers of the selected layers of a model with `num_layers` blocks."""
+    if layers == "last":
+        return (num_layers,)
+    if layers == "mix":
+        return tuple(range(num_layers + 1))
+    if isinstance(layers, str) or not layers:
+        raise ValueError(
+            f"layers must be 'last', 'mix' or a list of layer numbers, got {layers!r}."
+        )
+    for layer in layers:
+        if not 0 <= layer <= num_layers:
+            raise ValueError(
+                f"layers must be between 0 and {num_layers}, the number of layers of "
+                f"the model, got {layer}."
+            )
+    return tuple(layers)
 
 
 def model_config(content: Mapping[str, Any]) -> Any:
@@ -187,6 +254,39 @@ class PretrainedModel(NamedTuple):
             positions -= (self.config.get("pad_token_id") or 0) + 1
         return positions
 
+    def truncated(self, layers: Layers) -> "PretrainedModel":
+        """Return the model without the blocks that `layers` does not use, if possible.
+
+        A model of 6 blocks takes a third less time if only layer 4 is used.
+        """
+        total = int(self.model.config.num_hidden_layers)
+        num_layers = max(_layer_numbers(layers, total))
+        if num_layers == total or self.config["model_type"] not in _TRUNCATABLE:
+            return self
+        config = {**self.config, _layers_key(self.config): num_layers}
+        model = AutoModel.from_config(model_config(config), dtype=torch.float32)
+        remove_pooler(model)
+        weights = self.model.state_dict()
+        model.load_state_dict({name: weights[name] for name in model.state_dict()})
+        return self._replace(model=model, config=config)
+
+
+def _layers_key(config: Mapping[str, Any]) -> str:
+    """Return the key of the number of blocks in a configuration."""
+    return "n_layers" if config["model_type"] == "distilbert" else "num_hidden_layers"
+
+
+# In these models a block ends with a normalization, so the states of layer k are also
+# the output of a model with k blocks.
+_TRUNCATABLE = (
+    "bert",
+    "camembert",
+    "distilbert",
+    "electra",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+)
 
 # These models start counting positions after the id of the padding token.
 _POSITIONS_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")

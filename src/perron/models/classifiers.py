@@ -58,6 +58,8 @@ def _pretrained_encoder(
         len(pretrained.before),
         len(pretrained.after),
         settings.freeze,
+        settings.layers,
+        settings.dropout,
     )
 
 
@@ -104,14 +106,39 @@ class Classifier(nn.Module, ABC):
                 f"{config.settings.kind!r}."
             )
         self.config = config
-        embedding, encoder = config.settings.embedding, config.settings.encoder
-        frozen = isinstance(encoder, HuggingFaceSettings) and encoder.freeze
+        embedding = config.settings.embedding
         self.embedding = WordEmbedding(
             config.vocab_size,
             embedding.embedding_dim,
-            embedding.freeze or frozen,
-            embedding.dropout,
+            embedding.freeze or self.has_frozen_encoder,
+            # Dropout would feed a frozen encoder with inputs it was never trained on.
+            0.0 if self.has_frozen_encoder else embedding.dropout,
         )
+
+    @property
+    def has_frozen_encoder(self) -> bool:
+        """Whether the encoder is pretrained and frozen, so states can be cached."""
+        encoder = self.config.settings.encoder
+        return isinstance(encoder, HuggingFaceSettings) and encoder.freeze
+
+    def _encode(
+        self,
+        ids: Tensor | None,
+        mask: Tensor | None,
+        lengths: Tensor | Sequence[int] | None,
+        states: Tensor | None,
+    ) -> Tensor:
+        """Return the states of the tokens, from their ids or from cached states."""
+        encoder: Any = self.encoder
+        if states is not None:
+            if ids is not None or lengths is None or not self.has_frozen_encoder:
+                raise ValueError(
+                    "states require lengths, no ids, and a frozen pretrained encoder."
+                )
+            return encoder.combine(states.to(self.embedding.vectors.weight.dtype))
+        if ids is None:
+            raise ValueError("ids must be given unless states are.")
+        return encoder(self.embedding(ids), mask, lengths=lengths)
 
     def _build_head(self, embed_dim: int) -> ClassifierHead:
         head = self.config.settings.head
@@ -146,10 +173,11 @@ class TextClassifier(Classifier):
 
     def forward(
         self,
-        ids: Tensor,
+        ids: Tensor | None = None,
         mask: Tensor | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
+        states: Tensor | None = None,
         need_edges: bool = False,
     ) -> ClassifierOutput:
         """Classify texts.
@@ -158,9 +186,11 @@ class TextClassifier(Classifier):
             ids: Token ids, padded (B, N), or flat (M) with lengths.
             mask: True (or 1) for tokens, which come first in each row; (B, N).
             lengths: Number of tokens in each text, (B), for flat ids.
+            states: Layer states of a frozen encoder, flat (M, L, H) with lengths,
+                instead of ids; see `HuggingFaceEncoder.layer_states`.
             need_edges: Whether to return the word graph, if the aggregator has one.
         """
-        states = self.encoder(self.embedding(ids), mask, lengths=lengths)
+        states = self._encode(ids, mask, lengths, states)
         pooled = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
         return ClassifierOutput(self.head(pooled.vector), pooled.vector, (pooled,))
 
@@ -184,13 +214,15 @@ class PairClassifier(Classifier):
 
     def forward(
         self,
-        ids: Tensor,
-        pair_ids: Tensor,
+        ids: Tensor | None = None,
+        pair_ids: Tensor | None = None,
         mask: Tensor | None = None,
         pair_mask: Tensor | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
         pair_lengths: Tensor | Sequence[int] | None = None,
+        states: Tensor | None = None,
+        pair_states: Tensor | None = None,
         need_edges: bool = False,
     ) -> ClassifierOutput:
         """Classify pairs of texts.
@@ -203,23 +235,27 @@ class PairClassifier(Classifier):
             pair_mask: True (or 1) for the tokens of the second texts; (B, N').
             lengths: Number of tokens in each first text, (B), for flat ids.
             pair_lengths: Number of tokens in each second text, (B), for flat ids.
+            states: Layer states of a frozen encoder for the first texts, flat
+                (M, L, H) with lengths, instead of ids.
+            pair_states: Layer states for the second texts, instead of pair_ids.
             need_edges: Whether to return both word graphs, if the aggregator has them.
         """
-        first = self.pool(ids, mask, lengths, need_edges)
-        second = self.pool(pair_ids, pair_mask, pair_lengths, need_edges)
+        first = self.pool(ids, mask, lengths, need_edges, states)
+        second = self.pool(pair_ids, pair_mask, pair_lengths, need_edges, pair_states)
         p, h = first.vector, second.vector
         vector = torch.cat([p, h, (p - h).abs(), p * h], -1)
         return ClassifierOutput(self.head(vector), vector, (first, second))
 
     def pool(
         self,
-        ids: Tensor,
+        ids: Tensor | None,
         mask: Tensor | None = None,
         lengths: Tensor | Sequence[int] | None = None,
         need_edges: bool = False,
+        states: Tensor | None = None,
     ) -> PoolingOutput:
         """Encode and pool the texts of one side; see `forward` for the arguments."""
-        states = self.encoder(self.embedding(ids), mask, lengths=lengths)
+        states = self._encode(ids, mask, lengths, states)
         return self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
 
 
@@ -248,11 +284,12 @@ class DocumentClassifier(Classifier):
 
     def forward(
         self,
-        ids: Tensor,
+        ids: Tensor | None = None,
         mask: Tensor | None = None,
         *,
         sentences: Tensor | Sequence[int] | None = None,
         lengths: Tensor | Sequence[int] | None = None,
+        states: Tensor | None = None,
         need_edges: bool = False,
     ) -> ClassifierOutput:
         """Classify documents.
@@ -266,9 +303,11 @@ class DocumentClassifier(Classifier):
             sentences: Number of sentences in each document, (B), R in total. Not for
                 ids of shape (B, S, N).
             lengths: Number of tokens in each sentence, (R), for flat ids.
+            states: Layer states of a frozen encoder, flat (M, L, H) with lengths,
+                instead of ids.
             need_edges: Whether to return both graphs, if the aggregators have them.
         """
-        if ids.ndim == 3:
+        if ids is not None and ids.ndim == 3:
             if mask is None or sentences is not None or lengths is not None:
                 raise ValueError(
                     "ids of shape (B, S, N) must have a mask, without sentences or "
@@ -276,11 +315,11 @@ class DocumentClassifier(Classifier):
                 )
             return self._classify_padded(ids, mask, need_edges)
         if sentences is None:
+            shape = "" if ids is None else f" for ids of shape {tuple(ids.shape)}"
             raise ValueError(
-                f"sentences must be given for ids of shape {tuple(ids.shape)}. Pass "
-                "them, or ids of shape (B, S, N)."
+                f"sentences must be given{shape}. Pass them, or ids of shape (B, S, N)."
             )
-        states = self.encoder(self.embedding(ids), mask, lengths=lengths)
+        states = self._encode(ids, mask, lengths, states)
         words = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)
         states = self.sentence_encoder(words.vector, lengths=sentences)
         document = self.sentence_aggregator(

@@ -56,12 +56,21 @@ class HuggingFaceSettings(Settings):
         model: Folder, name of a model on the hub, or ``package:NAME``.
         freeze: Whether to keep the model fixed during training, including embeddings.
         keep_special_tokens: Whether to pool special tokens such as ``[CLS]``, too.
+        layers: ``"last"``, ``"mix"`` (a learned weighted mean over all layers), or a
+            list of layer numbers whose states are concatenated. Layer 0 is the input of
+            the first block.
+        dropout: Dropout probability for the states during training.
     """
 
     name: Literal["hf"] = "hf"
     model: str
     freeze: bool = False
     keep_special_tokens: bool = False
+    layers: (
+        Literal["last", "mix"]
+        | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    ) = "last"
+    dropout: Fraction = 0.0
 
 
 def expand_name(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +128,13 @@ class Batch(NamedTuple):
         return Batch(inputs, self.labels.to(device), weights)
 
 
+class InputSource(Protocol):
+    """Source of the model's inputs other than token ids, such as cached states."""
+
+    def inputs(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """Return the arguments of the model for some rows, by name."""
+
+
 class Examples:
     """Encoded texts and labels, memory-mapped.
 
@@ -146,6 +154,7 @@ class Examples:
             weights: Weight of each text. Defaults to equal weights.
         """
         self.weights = None if weights is None else weights.astype(np.float32)
+        self._source: InputSource | None = None
         self._rows = dataset.with_format("arrow")
         columns = dataset.column_names
         self.is_document = "lengths" in columns
@@ -160,14 +169,28 @@ class Examples:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def with_source(self, source: InputSource) -> "Examples":
+        """Return the same examples with inputs from another source."""
+        examples = copy(self)
+        examples._source = source
+        return examples
+
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the flattened values of a column of lists, and the list lengths."""
+        table: pa.Table = self._rows.select_columns([name])[:]
+        lists = table.column(name).combine_chunks()
+        return lists.flatten().to_numpy(), lists.value_lengths().to_numpy()
+
     def batch(self, rows: Sequence[int] | np.ndarray) -> Batch:
         """Return a batch of the given rows, in the given order."""
-        table: pa.Table = self._rows[np.asarray(rows)]
-        labels = torch.from_numpy(table.column("label").to_numpy().copy())
+        rows = np.asarray(rows)
+        labels = torch.from_numpy(self.labels[rows])
         weights = None
         if self.weights is not None:
-            weights = torch.from_numpy(self.weights[np.asarray(rows)])
-        return Batch(_inputs(table), labels, weights)
+            weights = torch.from_numpy(self.weights[rows])
+        if self._source is not None:
+            return Batch(self._source.inputs(rows), labels, weights)
+        return Batch(_inputs(self._rows[rows]), labels, weights)
 
 
 def collate(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from datasets import Dataset
 from pydantic import ValidationError
 
 from perron.errors import DataError, SettingsError
@@ -28,7 +27,8 @@ from perron.text.vocabulary import (
     build_vocabulary,
     count_dataset_words,
 )
-from perron.training.recipe import Recipe, read_settings
+from perron.training.recipe import Recipe, TrainingSettings, read_settings
+from perron.training.states import EncodingProgress, StateCache
 
 if TYPE_CHECKING:  # imports transformers, which takes seconds
     from perron.layers.pretrained import PretrainedModel
@@ -71,7 +71,10 @@ class PreparedRun:
 
 
 def prepare(
-    recipe: Recipe, root: Path | None = None, progress: VectorProgress | None = None
+    recipe: Recipe,
+    root: Path | None = None,
+    progress: VectorProgress | None = None,
+    encoding_progress: EncodingProgress | None = None,
 ) -> PreparedRun:
     """Read the data and build the model, with random weights drawn from the seed.
 
@@ -79,6 +82,7 @@ def prepare(
         recipe: Settings of the run.
         root: Folder of the datasets.
         progress: Callback for the progress of reading word vectors.
+        encoding_progress: Callback for the progress of caching encoder states.
     """
     data = recipe.data
     splits = load_data(data, root)
@@ -95,20 +99,48 @@ def prepare(
     )
     processor = built.processor.for_input(data.pretokenized, data.sentence_separator)
 
-    def encode(rows: Dataset) -> Examples:
-        return Examples(processor.encode_dataset(rows))
-
+    parts = [
+        None if rows is None else Examples(processor.encode_dataset(rows))
+        for rows in (splits.train, splits.dev, splits.test)
+    ]
+    train, dev, test = cached_examples(
+        built.model, parts, recipe.training, encoding_progress
+    )
     return PreparedRun(
         recipe.model_copy(update={"model": built.model.config.settings}),
         splits,
-        encode(splits.train),
-        encode(splits.dev),
-        None if splits.test is None else encode(splits.test),
+        train,
+        dev,
+        test,
         processor,
         built.model,
         built.coverage,
         built.skipped_vectors,
     )
+
+
+def cached_examples(
+    model: Classifier,
+    parts: Sequence[Examples | None],
+    settings: TrainingSettings,
+    progress: EncodingProgress | None = None,
+) -> list[Any]:
+    """Return examples that read the states of a frozen encoder from the cache.
+
+    Texts that are not in the cache are encoded first. The examples are returned
+    unchanged if the model has no frozen encoder, or if caching is turned off.
+
+    Args:
+        model: Model, on the device that encodes the texts.
+        parts: Examples, or None.
+        settings: Settings of the cache.
+        progress: Callback for the progress of encoding.
+    """
+    dtype = settings.cache_dtype
+    if dtype == "none" or not model.has_frozen_encoder:
+        return list(parts)
+    cache = StateCache(model, dtype, settings.max_cache_gigabytes, progress)
+    return cache.attach(parts)
 
 
 class BuiltClassifier(NamedTuple):
@@ -216,6 +248,10 @@ def _read_pretrained(
             f"{where} requires {error.name}. Install it with pip install 'perron[hf]'."
         ) from error
     source = load_pretrained_model(settings.model, where)
+    try:
+        source = source.truncated(settings.layers)
+    except ValueError as error:
+        raise SettingsError(f"{where}: {error}") from error
     tokenizer = SubwordTokenizer(source.tokenizer, settings.keep_special_tokens)
     words, vectors = len(tokenizer.words), len(source.vectors)
     # `transformers` creates an empty tokenizer if files are missing. A model may have

@@ -64,6 +64,10 @@ class TrainingSettings(Settings):
     patience: PositiveInt = 7  # epochs without improvement before training stops
     metric_for_best_model: str = "accuracy"  # on dev; ties are broken by log-loss
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # bf16 on GPUs that support it
+    # Data type of the cached states of a frozen encoder. "none" encodes each text again
+    # in every epoch.
+    cache_dtype: Literal["float16", "bfloat16", "float32", "none"] = "float16"
+    max_cache_gigabytes: PositiveFloat = 20.0  # for the states of all encoders
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 120.0  # and after each epoch
 
     @field_validator("metric_for_best_model")

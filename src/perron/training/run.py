@@ -52,6 +52,7 @@ from perron.training.metrics import (
 from perron.training.prepare import PreparedRun, prepare, with_embedding_dim
 from perron.training.recipe import SETTINGS, Recipe, read_settings
 from perron.training.state import TrainState, defer_signals
+from perron.training.states import EncodingProgress
 
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"
@@ -107,6 +108,7 @@ def train(
     log_with: Sequence[str] = (),
     on_data_ready: Callable[[PreparedRun], None] | None = None,
     vector_progress: VectorProgress | None = None,
+    encoding_progress: EncodingProgress | None = None,
 ) -> Result:
     """Train a model, save its best epoch in a folder, and evaluate it.
 
@@ -125,6 +127,7 @@ def train(
         on_data_ready: Called with the data and the model before the first step. May
             raise an error.
         vector_progress: Callback for the progress of reading word vectors.
+        encoding_progress: Callback for the progress of caching encoder states.
     """
     check_trackers(log_with)
     accelerator = make_accelerator(recipe.training.precision, log_with, folder / LOGS)
@@ -132,7 +135,7 @@ def train(
         if is_finished:
             return read_result(folder)
         with accelerator.main_process_first():  # it fills the cache for the others
-            prepared = prepare(recipe, root, vector_progress)
+            prepared = prepare(recipe, root, vector_progress, encoding_progress)
         if accelerator.is_main_process:
             if on_data_ready is not None:
                 on_data_ready(prepared)
@@ -169,6 +172,7 @@ def finish(
     root: Path | None = None,
     on_data_ready: Callable[[PreparedRun], None] | None = None,
     vector_progress: VectorProgress | None = None,
+    encoding_progress: EncodingProgress | None = None,
 ) -> Result:
     """Finish a stopped run without further training: evaluate its best epoch so far.
 
@@ -179,6 +183,7 @@ def finish(
         root: Folder of the datasets.
         on_data_ready: Called with the data and the model.
         vector_progress: Callback for the progress of reading word vectors.
+        encoding_progress: Callback for the progress of caching encoder states.
 
     Raises:
         SettingsError: If the folder does not contain a run, or no epoch is complete.
@@ -197,7 +202,7 @@ def finish(
                 f"evaluate. Resume it with: perron train --resume --out {folder}"
             )
         with accelerator.main_process_first():
-            prepared = prepare(recipe, root, vector_progress)
+            prepared = prepare(recipe, root, vector_progress, encoding_progress)
         if accelerator.is_main_process:
             check_fingerprint(saved, prepared.fingerprint, folder)
             if on_data_ready is not None:
