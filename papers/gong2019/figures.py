@@ -12,13 +12,15 @@ from papers.gong2019.provenance import (
     origin,
 )
 from papers.gong2019.workspace import Artifact, Workspace
-from perron.explain.colors import LIGHT, mix, to_hex
 from perron.explain.flow import (
+    LIGHT,
     Flow,
     flow_matrix,
+    mix,
     percent,
     prediction_text,
     strongest_flows,
+    to_hex,
 )
 from perron.explain.records import Explanation, Graph
 from perron.files import markdown_table

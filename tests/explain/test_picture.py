@@ -1,8 +1,7 @@
 import pytest
 from perron_tests.explanations import EVERY, PROSE, document, pair, text
 
-from perron.explain.colors import DARK, LIGHT, STEPS
-from perron.explain.flow import strongest_flows
+from perron.explain.flow import DARK, LIGHT, STEPS, strongest_flows
 from perron.explain.layout import lay_out
 from perron.explain.picture import TIP, fit_text, text_width
 

@@ -7,7 +7,7 @@ from perron_tests.explanations import EVERY, PROSE, pair, text
 from PIL import Image
 
 from perron.errors import DataError
-from perron.explain.colors import LIGHT
+from perron.explain.flow import LIGHT
 from perron.explain.images import _MAX_HEIGHT, _glyphs, _outline, save_png
 from perron.explain.layout import lay_out
 

@@ -19,7 +19,7 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.path import Path as Curve
 from matplotlib.textpath import text_to_path
 
-from perron.explain.colors import (
+from perron.explain.flow import (
     DARK,
     LEVELS,
     LIGHT,

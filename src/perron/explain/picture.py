@@ -12,11 +12,13 @@ import matplotlib
 import numpy as np
 from matplotlib.ft2font import FT2Font, LoadFlags
 
-from perron.explain.colors import LEVELS, STEPS, color_strength
 from perron.explain.flow import (
+    LEVELS,
     NO_WORDS,
+    STEPS,
     TRUNCATED,
     Flow,
+    color_strength,
     describe_node,
     flow_matrix,
     incoming,

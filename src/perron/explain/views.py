@@ -12,12 +12,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from perron.explain.colors import LIGHT, color_strength, mix
 from perron.explain.flow import (
+    LIGHT,
     NO_WORDS,
     TRUNCATED,
     check_head,
+    color_strength,
     flow_matrix,
+    mix,
     model_text,
     node_weights,
     percent,

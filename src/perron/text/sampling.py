@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -128,6 +128,7 @@ class Batch(NamedTuple):
         return Batch(inputs, self.labels.to(device), weights)
 
 
+@runtime_checkable
 class InputSource(Protocol):
     """Source of the model's inputs other than token ids, such as cached states."""
 

@@ -28,7 +28,7 @@ from perron.text.vocabulary import (
     count_dataset_words,
 )
 from perron.training.recipe import Recipe, TrainingSettings, read_settings
-from perron.training.states import EncodingProgress, StateCache
+from perron.training.state_cache import EncodingProgress, StateCache
 
 if TYPE_CHECKING:  # imports transformers, which takes seconds
     from perron.layers.pretrained import PretrainedModel

@@ -52,7 +52,7 @@ from perron.training.metrics import (
 from perron.training.prepare import PreparedRun, prepare, with_embedding_dim
 from perron.training.recipe import SETTINGS, Recipe, read_settings
 from perron.training.state import TrainState, defer_signals
-from perron.training.states import EncodingProgress
+from perron.training.state_cache import EncodingProgress
 
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"

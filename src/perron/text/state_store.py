@@ -145,7 +145,7 @@ class LayerStore:
         with path.open("r+b" if path.exists() else "wb") as file:
             file.truncate(self._rows * self.row_bytes)
             file.seek(0, os.SEEK_END)
-            file.write(content)
+            file.write(content.data)
             file.flush()
             os.fsync(file.fileno())
         key_array = np.frombuffer(b"".join(keys), np.uint8)

@@ -16,7 +16,7 @@ from perron.errors import PerronError
 from perron.files import digest
 from perron.models import Classifier
 from perron.text.sampling import Examples
-from perron.text.states import (
+from perron.text.state_store import (
     CachedStates,
     CacheDtype,
     LayerStore,
@@ -163,7 +163,7 @@ class StateCache:
             is_stored = np.all(
                 [store.find(item.keys) >= 0 for store in self._stores], 0
             )
-            for number in np.flatnonzero(~is_stored & (item.lengths > 0)):
+            for number in np.flatnonzero(~is_stored & (item.lengths > 0)).tolist():
                 missing[item.keys[number]] = item.ids_of(number)
         return missing
 
