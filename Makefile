@@ -66,7 +66,8 @@ bench: $(VENV)/.dev chromium ## run the benchmarks and write docs/benchmarks.md 
 	done
 	$(RUN)/python benchmarks/write_report.py runs/benchmarks
 
-gpu: $(VENV)/.dev ## check the Triton kernels on a GPU and run the GPU benchmark
+gpu: $(VENV)/.dev ## run the kernel tests on a GPU, and then the GPU benchmark
+	PYTHONPATH=tests/helpers $(RUN)/python -m perron_tests.triton $(ARGS)
 	$(RUN)/python benchmarks/gpu.py --json runs/benchmarks/gpu.json $(ARGS)
 
 pictures: $(VENV)/.dev ## regenerate the screenshots in README and docs from the demo's models

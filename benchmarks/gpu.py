@@ -2,11 +2,10 @@
 
 Forward and backward pass of the solver, the pair scores, pooling and a training step
 (BiLSTM and transformer encoder), for the Triton kernels, the torch kernels and self-
-attention, in float32 and bfloat16 (the solver always runs in float32). Before that, the
-Triton kernels are compared with plain torch in float64; the script stops if they
-disagree. Times are medians of interleaved repeats, measured with CUDA events. The peak
-is the largest memory that torch allocates during a call, in MB. Ratios are relative to
-self-attention, or to the Triton kernels where there is none.
+attention, in float32 and bfloat16 (the solver always runs in float32). Times are
+medians of interleaved repeats, measured with CUDA events. The peak is the largest
+memory that torch allocates during a call, in MB. Ratios are relative to self-attention,
+or to the Triton kernels where there is none. `make gpu` tests the kernels first.
 
     python benchmarks/gpu.py [--json FILE] [--quick] [--tiny]
 
@@ -230,41 +229,6 @@ def cases(shapes: list[tuple[int, int]], on: torch.device) -> Iterator[tuple]:
                 yield f"training step, {encoder}, {name}, {size}", calls
 
 
-def check_kernels(sizes: list[int], on: torch.device) -> None:
-    """Exit if the Triton kernels disagree with plain torch in float64."""
-    names = ("stationary", "pair_scores")
-    triton, plain = (
-        {name: kernels.BACKENDS[backend].kernels[name] for name in names}
-        for backend in BACKENDS
-    )
-    for words in sizes:
-        mask = torch.rand(4, words, device=on) < 0.8
-        edges = (3 * torch.randn(4, words, words, device=on)).softmax(-2)
-        grad = torch.randn(4, words, device=on)
-        weights, factors, plan = triton["stationary"].forward(edges, mask, True)
-        grads = triton["stationary"].backward(grad, factors, mask, plan)
-        wide = edges.double()
-        expected, factors, plan = plain["stationary"].forward(wide, mask, True)
-        expected_grads = plain["stationary"].backward(
-            grad.double(), factors, mask, plan
-        )
-        x = torch.randn(4 * words, 2, 1, HIDDEN, device=on)
-        w = torch.randn(1, HIDDEN, device=on)
-        scores = triton["pair_scores"].forward(x, w, mask, "tanh")
-        wide_scores = plain["pair_scores"].forward(x.double(), w.double(), mask, "tanh")
-        pairs = mask[:, None, :, None] & mask[:, None, None]
-        errors = {
-            "weights": (weights / expected - 1)[mask].abs(),
-            "gradients": (grads * edges - expected_grads * wide).abs(),
-            "pair scores": (scores - wide_scores)[pairs].abs(),
-        }
-        for name, error in errors.items():
-            if error.numel() and not float(error.max()) < 1e-4:
-                sys.exit(
-                    f"{name} of {words} words are wrong by {float(error.max()):.1e}"
-                )
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -276,9 +240,6 @@ def main() -> None:
     name = "CPU, Triton interpreter" if IS_TINY else torch.cuda.get_device_name()
     console = Console()
     console.print(f"{name}, torch {torch.__version__}")
-    sizes = [5, 17, 66] if IS_TINY else [1, 5, 16, 17, 33, 64, 65, 130, 200, 400, 512]
-    check_kernels(sizes, on)
-    console.print(f"The Triton kernels agree with plain torch at {sizes} words.")
     rows = []
     for title, calls in cases(SHAPES[:1] if options.quick else SHAPES, on):
         table = Table("method", "milliseconds", "ratio", "peak MB", title=title)

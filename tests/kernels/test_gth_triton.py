@@ -1,18 +1,10 @@
-"""The solver's Triton kernels, run by Triton's interpreter on CPU tensors.
+"""The solver's Triton kernels, in addition to the solver's behavior tests."""
 
-The interpreter has to be selected before Triton is imported, so these tests run in a
-separate process, together with the solver's behavior tests: without TRITON_INTERPRET=1,
-the first test starts that process.
-"""
-
-import subprocess
-import sys
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 import torch
-from perron_tests import environment
-from perron_tests.graphs import IS_INTERPRETED, random_mask, softmax_edges
+from perron_tests.graphs import random_mask, softmax_edges
 from perron_tests.reference import (
     kmr_sequential,
     nearly_decomposable,
@@ -20,62 +12,42 @@ from perron_tests.reference import (
     stationary_in_80_digits,
 )
 from perron_tests.synchronization import NoSynchronization
+from perron_tests.triton import DEVICE, TRITON, runs_triton, triton_kernels
 
 from perron import CentralityPool
-from perron.kernels import gth_torch, select, select_for_graph, selected, use
+from perron.kernels import (
+    BACKENDS,
+    gth_torch,
+    select,
+    select_for_graph,
+    selected,
+    use,
+)
+from perron.kernels.self_check import _TRIALS, _find_flaw
 
-pytest.importorskip("triton", reason="Triton is not installed (it needs Linux)")
-interpreted = pytest.mark.skipif(not IS_INTERPRETED, reason="runs in its own process")
-
-SOLVER_TESTS = Path(__file__).parents[1] / "solver/test_stationary.py"
-
-
-@pytest.mark.skipif(IS_INTERPRETED, reason="this is that process")
-@pytest.mark.parametrize("path", [Path(__file__), SOLVER_TESTS], ids=lambda p: p.stem)
-def test_kernels_pass_their_tests_in_the_interpreter(path):
-    # Without jaxtyping, whose wrappers Triton cannot interpret. NumPy, which the
-    # interpreter computes with, warns about invalid values; GPUs do not.
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            *options,
-            "-W",
-            "ignore::RuntimeWarning",
-            path,
-        ],
-        env=environment(TRITON_INTERPRET="1"),
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    print(run.stdout.splitlines()[-1])
+pytestmark = runs_triton
 
 
-@pytest.fixture(autouse=True)
-def _uninitialized_memory_is_nan():
-    torch.use_deterministic_algorithms(IS_INTERPRETED)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def solve(kernels, edges, mask, grad):
+def solve(edges, mask, grad, kernels=None):
+    kernels = kernels or triton_kernels("stationary")
     weights, factors, plan = kernels.forward(edges, mask, True)
     return weights, kernels.backward(grad, factors, mask, plan)
 
 
-@interpreted
-@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 32, 33, 64, 65, 130])
-def test_sizes_around_those_of_blocks_give_the_result_of_torch(n):
-    from perron.kernels import gth_triton
+LARGEST = {"interpreter": 65, "ptx": 130}  # words; more take minutes
 
+
+@pytest.mark.parametrize(
+    "n", [1, 2, 15, 16, 17, 32, 33, 64, 65, 130, 200, 400, 512, 513, 700]
+)
+def test_sizes_around_those_of_blocks_give_the_result_of_torch(n):
+    if n > LARGEST.get(DEVICE, n):
+        pytest.skip("takes minutes in an interpreter")
     edges = softmax_edges(2, n, n, std=3, seed=n)
     mask = random_mask(2, n, seed=n)
     grad = torch.randn(2, n)
-    weights, grads = solve(gth_triton, edges, mask, grad)
-    wide = solve(gth_torch, edges.double(), mask, grad.double())
+    weights, grads = solve(edges, mask, grad)
+    wide = solve(edges.double(), mask, grad.double(), gth_torch)
     torch.testing.assert_close(weights.double(), wide[0], rtol=5e-6, atol=0)
     torch.testing.assert_close(
         (grads * edges).double(), wide[1] * edges, atol=1e-6, rtol=0
@@ -93,9 +65,10 @@ HARD_CHAINS = {
 }
 
 
-@interpreted
 @pytest.mark.parametrize("name", HARD_CHAINS)
 def test_panels_solve_hard_chains_as_precisely_as_short_graphs(name, monkeypatch):
+    if DEVICE == "interpreter" and name.startswith("std"):
+        pytest.skip("takes a second each, and passes for ptx")
     from perron.kernels import gth_triton
 
     monkeypatch.setattr(gth_triton, "LONG", {32: 4, 64: 4})
@@ -104,7 +77,7 @@ def test_panels_solve_hard_chains_as_precisely_as_short_graphs(name, monkeypatch
     rates = edges.double().numpy()
     n = len(edges)
     mask, grad = torch.ones(1, n, dtype=torch.bool), torch.randn(1, n)
-    weights, grads = solve(gth_triton, edges[None], mask, grad)
+    weights, grads = solve(edges[None], mask, grad)
     want = stationary_in_80_digits(rates)
     held = want > torch.finfo(torch.float32).tiny
     assert (abs(weights[0].double().numpy() - want)[held] / want[held]).max() <= 5e-6
@@ -113,18 +86,15 @@ def test_panels_solve_hard_chains_as_precisely_as_short_graphs(name, monkeypatch
     assert abs(got - want).max() <= 5e-6 * abs(want).max()
 
 
-@interpreted
 @pytest.mark.parametrize(
     ("n", "flaw"), [(5, torch.nan), (5, torch.inf), (5, -1.0), (66, torch.nan)]
 )
 def test_an_invalid_edge_stays_in_its_own_text_at_both_sizes(n, flaw):
-    from perron.kernels import gth_triton
-
     edges = softmax_edges(2, n, n, std=1)
     edges[0, 1, 2] = flaw
     mask = torch.ones(2, n, dtype=torch.bool)
     mask[:, 4] = False
-    weights, grads = solve(gth_triton, edges, mask, torch.randn(2, n))
+    weights, grads = solve(edges, mask, torch.randn(2, n))
     assert weights[0][mask[0]].isnan().all()
     assert weights[0, 4] == 0
     assert grads[0].isnan().any()
@@ -132,26 +102,22 @@ def test_an_invalid_edge_stays_in_its_own_text_at_both_sizes(n, flaw):
     assert grads[1].isfinite().all()
 
 
-@interpreted
 @pytest.mark.parametrize(("n", "forward", "backward"), [(64, 1, 1), (80, 11, 2)])
 def test_few_kernels_are_launched(n, forward, backward, monkeypatch):
-    from triton.runtime.interpreter import InterpretedFunction
-
     from perron.kernels import gth_triton
 
     names = []
-    monkeypatch.setattr(
-        InterpretedFunction, "run", lambda self, *_, **__: names.append(self.fn)
-    )
+    launch = lambda self, *_, **__: names.append(self)  # noqa: E731
+    monkeypatch.setattr(type(gth_triton.solve_short), "run", launch)
     edges, grad = torch.zeros(1, n, n), torch.zeros(1, n)
     mask = torch.ones(1, n, dtype=torch.bool)
-    gth_triton.forward(edges, mask, True)
+    triton_kernels("stationary").forward(edges, mask, True)
     assert len(names) == forward
-    gth_triton.backward(grad, edges, mask)
+    triton_kernels("stationary").backward(grad, edges, mask)
     assert len(names) == forward + backward
 
 
-@interpreted
+@pytest.mark.skipif(DEVICE != "interpreter", reason="other devices are not the CPU")
 def test_the_interpreter_serves_float32_on_the_cpu_when_selected_by_name():
     x = torch.zeros(1)
     assert selected(x)["stationary"] == "numba"
@@ -163,34 +129,49 @@ def test_the_interpreter_serves_float32_on_the_cpu_when_selected_by_name():
     assert select_for_graph("stationary", x).backend == "numba"
 
 
-@interpreted
 @pytest.mark.parametrize("n", [6, 66])
 def test_pooling_never_waits_for_the_device(n):
-    pool = CentralityPool(5, hidden_dim=3)
-    states = torch.randn(2, n, 5, requires_grad=True)
-    mask = torch.arange(n) < torch.tensor([[n], [3]])
-    with use("triton"):
+    if n > 6 and DEVICE == "interpreter":
+        pytest.skip("takes seconds, and launches are the same as for ptx")
+    device = "cuda" if DEVICE == "cuda" else "cpu"
+    pool = CentralityPool(5, hidden_dim=3).to(device)
+    states = torch.randn(2, n, 5, device=device, requires_grad=True)
+    mask = (torch.arange(n) < torch.tensor([[n], [3]])).to(device)
+    with use("triton" if DEVICE == "cuda" else TRITON):
         assert select("stationary", states).backend == "triton"
-        with NoSynchronization() as mode:
+        with forbid_waiting(pool, states, mask):
             pool(states, mask).vector.sum().backward()
-    assert mode.count > 10
     assert states.grad.isfinite().all()
 
 
-@interpreted
-def test_the_self_check_accepts_these_kernels():
-    from perron.kernels.dispatch import BACKENDS
-    from perron.kernels.self_check import _TRIALS, _find_flaw
+@contextmanager
+def forbid_waiting(pool, states, mask):
+    """Fail if an operation waits for the device. Before, compile the kernels."""
+    if DEVICE != "cuda":
+        with NoSynchronization() as mode:
+            yield
+        assert mode.count > 10
+        return
+    pool(states, mask).vector.sum().backward()
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
 
-    for operation, case in [
+
+@pytest.mark.parametrize(
+    ("operation", "case"),
+    [
         ("stationary", 16),
         ("stationary", 32),
+        ("stationary", 128),
         ("pair_scores", "tanh"),
         ("pair_scores", "relu"),
-    ]:
-        kernels, plain = (
-            BACKENDS[name].kernels[operation] for name in ("triton", "torch")
-        )
-        trial = _TRIALS[operation][1]
-        flaw = _find_flaw(trial, kernels, plain, torch.device("cpu"), case)
-        assert not flaw, (operation, case)
+    ],
+)
+def test_the_self_check_accepts_these_kernels(operation, case):
+    if DEVICE == "interpreter" and case in (32, 128):
+        pytest.skip("takes seconds")
+    plain = BACKENDS["torch"].kernels[operation]
+    trial = _TRIALS[operation][1]
+    kernels = triton_kernels(operation)
+    assert not _find_flaw(trial, kernels, plain, torch.device("cpu"), case)

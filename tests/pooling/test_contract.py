@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from perron_tests.errors import mentions
+from perron_tests.triton import DEVICE, with_triton
 from safetensors.torch import load_file, save_file
 
 from perron import (
@@ -113,15 +114,28 @@ BUILDERS = {
 TRANSFORMED = ("routing", "incoming")  # do not pool the states themselves
 
 
+# With plain torch, states stay padded, as in traced graphs and on other devices.
+KERNELS = with_triton({"packed": "numba", "padded": "torch"})
+if DEVICE:  # one pool for each way to call the Triton kernels
+    few = partial(CentralityPool, D, hidden_dim=4)
+    BUILDERS = {
+        "centrality, 2 heads, l2": partial(few, num_heads=2, norm="l2"),
+        "centrality, relu, incoming": partial(few, activation="relu", value="incoming"),
+        "centrality, low rank": partial(few, connectivity="low_rank", rank=4),
+        "graph, rows": partial(DistanceGraphPool, D, dim=-1),
+    }
+    if DEVICE == "interpreter":  # the others take 20 seconds, and only use the solver
+        del BUILDERS["centrality, low rank"], BUILDERS["graph, rows"]
+
+
 @pytest.fixture(params=BUILDERS)
 def name(request):
     return request.param
 
 
-@pytest.fixture(params=["packed", "padded"])
+@pytest.fixture(params=KERNELS)
 def pool(name, request):
-    # With plain torch, states stay padded, as in traced graphs and on other devices.
-    with use("torch" if request.param == "padded" else "numba"):
+    with use(KERNELS[request.param]):
         yield BUILDERS[name]()
 
 

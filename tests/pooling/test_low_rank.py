@@ -3,10 +3,14 @@
 import pytest
 import torch
 from perron_tests.errors import mentions
+from perron_tests.graphs import DTYPE
+from perron_tests.triton import with_triton
 
 from perron import CentralityPool, PowerIteration, stationary_distribution
+from perron.kernels import use
 
 D = 6
+KERNELS = with_triton({"auto": "auto"})
 
 
 @pytest.fixture(params=[1, 3])
@@ -14,20 +18,21 @@ def heads(request):
     return request.param
 
 
-@pytest.fixture
-def pool(heads):
+@pytest.fixture(params=KERNELS)
+def pool(heads, request):
     torch.manual_seed(0)
-    pool = CentralityPool(D, 7, heads, connectivity="low_rank", rank=4).double()
+    pool = CentralityPool(D, 7, heads, connectivity="low_rank", rank=4).to(DTYPE)
     with torch.no_grad():
         for parameter in pool.parameters():
             parameter.mul_(4)  # make the topics differ
-    return pool
+    with use(KERNELS[request.param]):
+        yield pool
 
 
 @pytest.fixture
 def batch():
     rng = torch.Generator().manual_seed(1)
-    states = torch.randn(5, 9, D, generator=rng, dtype=torch.float64)
+    states = torch.randn(5, 9, D, generator=rng, dtype=DTYPE)
     mask = torch.rand(5, 9, generator=rng) < 0.7
     mask[3] = False
     return states, mask
@@ -66,7 +71,7 @@ def test_weights_and_gradients_agree_with_the_dense_graph(pool, heads, batch):
     want = (weights @ states).flatten(1)
     torch.testing.assert_close(got.head_weights, weights)
     torch.testing.assert_close(got.vector, want)
-    grad = torch.randn(5, heads * D, dtype=torch.float64)
+    grad = torch.randn(5, heads * D, dtype=DTYPE)
     torch.testing.assert_close(
         torch.autograd.grad(got.vector, leaves, grad),
         torch.autograd.grad(want, leaves, grad),
@@ -75,6 +80,8 @@ def test_weights_and_gradients_agree_with_the_dense_graph(pool, heads, batch):
 
 def test_power_iteration_on_the_chain_gives_the_same_weights(pool, batch):
     want = pool(*batch).weights
+    if want.dtype == torch.float32:
+        pytest.skip("float32 does not reach the tolerance")
     pool.solver = PowerIteration(tol=1e-13, max_iter=5000)
     pooled = pool(*batch)
     torch.testing.assert_close(pooled.weights, want)
@@ -82,7 +89,7 @@ def test_power_iteration_on_the_chain_gives_the_same_weights(pool, batch):
 
 
 def test_texts_of_very_different_lengths_agree_with_single_texts(pool):
-    states = torch.randn(3005, D, dtype=torch.float64).requires_grad_()
+    states = torch.randn(3005, D, dtype=DTYPE).requires_grad_()
     lengths = [3000, 0, 2, 3]
     batched = pool(states, lengths=lengths).vector
     single = torch.cat([pool(t.unsqueeze(0)).vector for t in states.split(lengths)])

@@ -9,7 +9,6 @@ from perron_tests.errors import mentions
 from perron_tests.graphs import (
     DTYPE,
     HALVES,
-    IS_INTERPRETED,
     random_edges,
     random_mask,
     softmax_edges,
@@ -22,6 +21,7 @@ from perron_tests.reference import (
     stationary_by_eig,
     stationary_in_80_digits,
 )
+from perron_tests.triton import DEVICE, IS_SLOW
 from quantecon.markov.gth_solve import gth_solve
 from torch.autograd import gradcheck
 
@@ -30,7 +30,7 @@ from perron.kernels import Backend, Kernels, select, use
 
 quick = settings(
     deadline=None,
-    max_examples=3 if IS_INTERPRETED else 40,
+    max_examples=3 if IS_SLOW else 40,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -41,7 +41,7 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}[DTYPE]
 
 def weigh(edges: torch.Tensor, **settings) -> torch.Tensor:
     """Solve copies of a graph: on the CPU, a group of eight and a single one."""
-    count = 2 if IS_INTERPRETED else 9
+    count = 2 if IS_SLOW else 9
     copies = stationary_distribution(edges.expand(count, *edges.shape), **settings)
     torch.testing.assert_close(copies[-1], copies[0])
     return copies[0]
@@ -245,7 +245,7 @@ def test_masked_words_have_no_weight_and_no_influence(kernel, n, seed):
 # Gradients
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="gradcheck needs float64")
+@pytest.mark.skipif(bool(DEVICE), reason="gradcheck needs float64")
 def test_gradcheck(kernel):
     edges = random_edges(2, 9, 4, 4).requires_grad_()
     mask = random_mask(18, 4).view(2, 9, 4)
@@ -253,7 +253,7 @@ def test_gradcheck(kernel):
     assert gradcheck(lambda e: stationary_distribution(e, mask, norm="l2"), (edges,))
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="gradcheck needs float64")
+@pytest.mark.skipif(bool(DEVICE), reason="gradcheck needs float64")
 def test_gradcheck_detects_a_wrong_backward(kernel):
     edges = random_edges(3, 3).requires_grad_()
     real = select("stationary", edges)
@@ -288,7 +288,7 @@ def test_gradients_do_not_depend_on_the_batch(kernel, gap, dtype):
     scores = torch.randn(8, 12, 12) - gap * (block[:, None] != block)
     grad = torch.randn(12, dtype=dtype)
     grads = []
-    for texts in (8, 1):
+    for texts in (3 if IS_SLOW else 8, 1):
         leaf = scores[:texts].to(dtype).requires_grad_()
         stationary_distribution(leaf.softmax(-2)).backward(grad.expand(texts, 12))
         grads.append(leaf.grad[0])

@@ -9,6 +9,10 @@ from pathlib import Path
 
 HELPERS = Path(__file__).parents[1]
 
+# Set in the process that tests the Triton kernels; see `perron_tests.triton`.
+TRITON_VARIABLE = "PERRON_TRITON_TESTS"
+TRITON_DEVICE = os.environ.get(TRITON_VARIABLE, "")
+
 
 def environment(**variables: str) -> dict[str, str]:
     """Return this process's environment, for a child that imports `perron_tests`."""

@@ -5,6 +5,8 @@ import signal
 import pytest
 import torch
 
+from perron_tests import TRITON_DEVICE
+
 # Files with the slowest tests. They run first, so that parallel workers do not wait for
 # them at the end.
 SLOW_FILES = (
@@ -22,8 +24,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if TRITON_DEVICE:
+        others = [item for item in items if not _runs_triton(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     items.sort(key=lambda item: item.path.name not in SLOW_FILES)  # a stable sort
+
+
+def _runs_triton(item):
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "kernels" in item.path.parts or "triton" in params
+
+
+@pytest.fixture(autouse=bool(TRITON_DEVICE))
+def _uninitialized_memory_is_nan():
+    """Make torch.empty return NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)

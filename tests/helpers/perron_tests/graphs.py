@@ -1,13 +1,11 @@
 """Random graphs and masks."""
 
-import os
-
 import torch
 from torch import Tensor
 
-# Triton's kernels are for float32. Their tests run in a process with this variable.
-IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DTYPE = torch.float32 if IS_INTERPRETED else torch.float64
+from perron_tests import TRITON_DEVICE
+
+DTYPE = torch.float32 if TRITON_DEVICE else torch.float64  # as the kernels support
 
 HALVES = [torch.float16, torch.bfloat16]
 
