@@ -1,7 +1,8 @@
 """User-facing errors, which commands print without a traceback."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,23 @@ class InvalidRows:
         self.skipped[str(path)] += 1
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(str(DataError(problem, path, line)))
+
+
+@contextmanager
+def needs_extra(extra: str, option: str) -> Iterator[None]:
+    """Convert import errors in the block into an error that names the missing extra.
+
+    Args:
+        extra: Extra of perron that installs the package.
+        option: Option or command that requires it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("perron"):
+            raise
+        missing = error.name.partition(".")[0]
+        raise SettingsError(
+            f"{option} requires {missing}. Install it with pip install "
+            f"'perron[{extra}]'."
+        ) from error

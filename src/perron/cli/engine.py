@@ -16,8 +16,8 @@ from perron.cli.console import (
     print_skipped,
     progress_bar,
 )
-from perron.cli.options import CorpusOptions, needs_extra
-from perron.errors import SettingsError
+from perron.cli.options import CorpusOptions
+from perron.errors import SettingsError, needs_extra
 
 if TYPE_CHECKING:
     from perron.integrations.corpora.ray_engine import CorpusProgress, JobResult

@@ -1,8 +1,7 @@
 """Command-line options shared by several commands."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -14,6 +13,7 @@ from perron.errors import SettingsError
 
 _DATA = "Data"
 _MODEL = "Model"
+_TRAINING = "Training"
 
 
 class _NeedsData:
@@ -222,6 +222,34 @@ class TrainOptions(DataOptions):
             rich_help_panel=_MODEL,
         ),
     ] = None
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Dev metric that selects the best epoch and stops training early: "
+            "accuracy, macro-f1 or loss. Defaults to that of the recipe.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None
+    class_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="balanced|CLASS=WEIGHT",
+            help="Weights of the classes in the training loss. Use balanced for "
+            "weights inversely proportional to the number of texts, or repeat the "
+            "option, once per class.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None
+    calibrate: Annotated[
+        bool | None,
+        typer.Option(
+            "--calibrate/--no-calibrate",
+            help="Fit a temperature on dev after training, so that probabilities match "
+            "accuracy. Labels do not change. Defaults to that of the recipe.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None
     set_: Set = None
 
     @property
@@ -287,26 +315,6 @@ class CorpusOptions(TextOptions):
             "columns of the input file."
         ),
     ] = ""
-
-
-@contextmanager
-def needs_extra(extra: str, option: str) -> Iterator[None]:
-    """Convert import errors in the block into an error that names the missing extra.
-
-    Args:
-        extra: Extra of perron that installs the package.
-        option: Option or command that requires it.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("perron"):
-            raise
-        missing = error.name.partition(".")[0]
-        raise SettingsError(
-            f"{option} requires {missing}. Install it with pip install "
-            f"'perron[{extra}]'."
-        ) from error
 
 
 def with_options(

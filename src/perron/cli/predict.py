@@ -1,14 +1,14 @@
 """``perron predict``, ``perron encode`` and ``perron evaluate``."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from perron.cli.console import results
+from perron.cli.console import confusion_table, results
 from perron.cli.engine import CorpusJob, EngineOptions
 from perron.cli.options import (
     CorpusOptions,
@@ -113,7 +113,7 @@ def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
     stream(source, compute, fields, "encoding", corpus)
 
 
-MAX_CONFUSION_CLASSES = 20  # larger matrices do not fit a terminal; see --json
+PLOTS = (".png", ".svg", ".pdf")
 
 
 @with_options(DataOptions)
@@ -127,30 +127,44 @@ def evaluate(
             "--data hub:NAME, the split of the dataset."
         ),
     ] = "test",
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="PNG, SVG or PDF file to draw the confusion matrix to."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a model on labeled data.
 
-    Prints metrics, the scores of each class and the confusion matrix. For models with
-    word graphs, also prints how much an edge into a word depends on its source word
-    (standard deviation divided by mean) and the second largest eigenvalue. If both are
-    close to zero, centrality is equivalent to self-attention.
+    Prints metrics, the scores of each class and the confusion matrix (for more than 12
+    classes, the most frequent confusions). ECE is the expected calibration error: how
+    much the probability of the predicted class differs from its accuracy.
+
+    For models with word graphs, also prints how much an edge into a word depends on its
+    source word (standard deviation divided by mean) and the second largest eigenvalue.
+    If both are close to zero, centrality is equivalent to self-attention.
 
     Examples:
 
         perron evaluate runs/demo
 
         perron evaluate runs/demo --data more.csv --text review --label stars
+
+        perron evaluate runs/demo --plot confusion.png
     """
     import sklearn.metrics
 
     from perron.cli.runs import data_settings
     from perron.pipeline import load
+    from perron.training.callbacks import draw_confusion
     from perron.training.metrics import evaluate as run_evaluation
     from perron.training.metrics import format_metrics, measure_graphs
     from perron.training.prepare import load_examples, load_run_examples
 
     options.check()
+    if plot is not None and plot.suffix.lower() not in PLOTS:
+        raise SettingsError(
+            f"--plot must be a file with the extension {', '.join(PLOTS)}, got {plot}."
+        )
     pipeline = load(model)
     if options.data is None:
         examples = load_run_examples(pipeline, model, part, options.data_dir)
@@ -176,6 +190,8 @@ def evaluate(
         "confusion": evaluation.confusion.tolist(),
         "graphs": [asdict(measure) for measure in graphs],
     }
+    if plot is not None:
+        draw_confusion(pipeline.labels, evaluation.confusion.tolist(), plot)
     if as_json:
         typer.echo(json.dumps(summary))
         return
@@ -188,9 +204,7 @@ def evaluate(
         ]
         class_table.add_row(name, f"{row['support']:.0f}", *scores)
     results.print(class_table)
-    if len(pipeline.labels) <= MAX_CONFUSION_CLASSES:
-        confusion = evaluation.confusion.tolist()
-        results.print(_confusion_table(pipeline.labels, confusion))
+    results.print(confusion_table(pipeline.labels, summary["confusion"]))
     for measure in graphs:
         results.print(
             f"graphs of {measure.level}: context dependence "
@@ -198,10 +212,3 @@ def evaluate(
             f"{measure.second_eigenvalue:.3f} (0 is self-attention; mean over "
             f"{measure.texts:,} texts)"
         )
-
-
-def _confusion_table(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
-    table = Table("true class \\ predicted", *labels)
-    for name, row in zip(labels, counts, strict=True):
-        table.add_row(name, *map(str, row))
-    return table

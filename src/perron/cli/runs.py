@@ -29,6 +29,8 @@ PRETRAINED_RECIPE = "pretrained"
 _FINE_TUNING_KEYS = (
     "learning_rate",
     "encoder_learning_rate",
+    "lr_scheduler_type",
+    "warmup_ratio",
     "batch_size",
     "min_batch_size",
     "max_epochs",
@@ -62,8 +64,14 @@ def resolve_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
         table["vectors"] = [name for name in options.vectors if name != "none"]
     if options.encoder is not None:
         table = _set_encoder(table, options.encoder, options.vectors is not None)
-    if seed is not None:
-        table = _updated(table, "training", seed=seed)
+    training = {
+        "seed": seed,
+        "metric_for_best_model": options.select,
+        "class_weight": _parse_class_weight(options.class_weight),
+        "calibrate": options.calibrate,
+    }
+    changes = {key: value for key, value in training.items() if value is not None}
+    table = _updated(table, "training", **changes)
     recipe = read_recipe(table, options.set_ or (), options.recipe or "settings")
     return _resolve_data_paths(recipe, options.data_dir)
 
@@ -138,6 +146,26 @@ def _parse_split(text: str) -> list[float]:
         raise SettingsError(
             f"--split must be three fractions, such as 0.8,0.1,0.1, got {text}."
         ) from error
+
+
+def _parse_class_weight(values: list[str] | None) -> str | dict[str, float] | None:
+    if not values:
+        return None
+    if values == ["balanced"]:
+        return "balanced"
+    weights = {}
+    for value in values:
+        name, _, weight = value.rpartition("=")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            name = ""
+        if not name:
+            raise SettingsError(
+                "--class-weight must be balanced or CLASS=WEIGHT, such as spam=5, got "
+                f"{value}."
+            )
+    return weights
 
 
 def _updated(table: dict[str, Any], section: str, **settings: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from perron.cli.console import print_message, results
-from perron.cli.options import Model, needs_extra, with_options
-from perron.errors import SettingsError
+from perron.cli.options import Model, with_options
+from perron.errors import SettingsError, needs_extra
 from perron.serve.limits import Limits
 
 EXPORT_FORMATS = ("onnx", "torch-export")

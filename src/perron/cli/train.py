@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perron.cli.console import (
+    confusion_table,
     is_main_process,
     print_message,
     print_skipped,
@@ -176,6 +177,8 @@ def _print_result(result: "Result", folder: Path, is_pair: bool, quiet: bool) ->
     )
     if result.test is not None:
         results.print(f"test: {format_metrics(result.test)}")
+    if not quiet and result.confusion:  # empty in runs of version 1
+        results.print(confusion_table(_labels(folder), result.confusion))
     if result.dev["accuracy"] <= result.majority_share:
         print_message(
             "The dev accuracy is no better than always predicting the most frequent "
@@ -187,3 +190,9 @@ def _print_result(result: "Result", folder: Path, is_pair: bool, quiet: bool) ->
     if not quiet:
         texts = '"..." "..."' if is_pair else '"..."'
         print_message(f"Saved in {folder}. Try it: perron predict {folder} {texts}")
+
+
+def _labels(folder: Path) -> tuple[str, ...]:
+    from perron.models.config import folder_files, read_config
+
+    return read_config(folder_files(folder)).labels

@@ -62,7 +62,12 @@ class WordEmbedding(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """Classifier head of the paper: dropout, linear, tanh, dropout, linear."""
+    """Classifier head of the paper: dropout, linear, tanh, dropout, linear.
+
+    Attributes:
+        temperature: Number that the logits are divided by. See
+            `perron.models.Classifier.set_temperature`.
+    """
 
     def __init__(
         self,
@@ -97,5 +102,8 @@ class ClassifierHead(nn.Module):
             nn.Linear(hidden_dim, num_classes, device=device, dtype=dtype),
         )
 
+        self.temperature = 1.0
+
     def forward(self, vector: Float[Tensor, "b d"]) -> Float[Tensor, "b c"]:
-        return self.layers(vector)
+        logits = self.layers(vector)
+        return logits if self.temperature == 1 else logits / self.temperature

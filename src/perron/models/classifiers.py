@@ -97,6 +97,7 @@ class Classifier(nn.Module, ABC):
 
     kind: ClassVar[Kind]
     vector_dim: int
+    head: ClassifierHead
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -143,9 +144,19 @@ class Classifier(nn.Module, ABC):
     def _build_head(self, embed_dim: int) -> ClassifierHead:
         head = self.config.settings.head
         self.vector_dim = embed_dim
-        return ClassifierHead(
+        built = ClassifierHead(
             embed_dim, len(self.config.labels), head.hidden_dim, head.dropout
         )
+        built.temperature = self.config.temperature
+        return built
+
+    def set_temperature(self, temperature: float) -> None:
+        """Divide the logits by a temperature, which is saved with the model.
+
+        It changes the probabilities, but not the predicted classes.
+        """
+        self.config = self.config.model_copy(update={"temperature": temperature})
+        self.head.temperature = temperature
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model.safetensors and config.json, each atomically."""

@@ -247,6 +247,7 @@ class ModelConfig(Settings):
         max_words: Maximum number of tokens in a text, or in a sentence of a document.
         max_sentences: Maximum number of sentences in a document.
         pretrained: Configuration of the pretrained encoder, for the encoder ``hf``.
+        temperature: Number that the logits are divided by, fitted on dev data.
     """
 
     settings: ModelSettings
@@ -255,6 +256,7 @@ class ModelConfig(Settings):
     max_words: PositiveInt = 50
     max_sentences: PositiveInt = 40
     pretrained: PretrainedEncoderConfig | None = None
+    temperature: Annotated[float, Field(gt=0)] = 1.0
 
     @model_validator(mode="after")
     def _check_labels(self) -> "ModelConfig":

@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
 from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 
@@ -162,8 +164,46 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> None:
             axis.axvline(best[-1], color="0.7", linewidth=1, label="best epoch")
         axis.set(xlabel="epoch", ylabel=metric_title(name))
         axis.legend(frameon=False)
+    _save_figure(figure, path)
+
+
+_MAX_CELLS = 30**2  # numbers in smaller cells cannot be read
+
+
+def draw_confusion(
+    labels: Sequence[str], confusion: Sequence[Sequence[int]], path: Path
+) -> None:
+    """Draw a confusion matrix: numbers of texts, colored by fraction of the row.
+
+    Args:
+        labels: Names of the classes.
+        confusion: Number of texts per true class (row) and predicted class.
+        path: PNG, SVG or PDF file.
+    """
+    from matplotlib.figure import Figure
+
+    counts = np.asarray(confusion)
+    fractions = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    size = min(30.0, 2.5 + 0.5 * len(labels))
+    figure = Figure(figsize=(size + 1, size), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(image, shrink=0.8, label="fraction of the true class")
+    names = [shorten(label, 24, placeholder="…") for label in labels]
+    axis.set_xticks(range(len(labels)), names, rotation=45, ha="right")
+    axis.set_yticks(range(len(labels)), names)
+    axis.set(xlabel="predicted class", ylabel="true class")
+    if counts.size <= _MAX_CELLS:
+        for (row, column), count in np.ndenumerate(counts):
+            color = "white" if fractions[row, column] > 0.5 else "black"
+            text = str(count)
+            axis.text(column, row, text, color=color, ha="center", va="center")
+    _save_figure(figure, path)
+
+
+def _save_figure(figure: Any, path: Path) -> None:
     image = BytesIO()
-    figure.savefig(image, format="png", dpi=120)
+    figure.savefig(image, format=path.suffix[1:].lower(), dpi=120)
     atomic_write(path, image.getvalue())
 
 

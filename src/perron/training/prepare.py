@@ -106,6 +106,7 @@ def prepare(
     train, dev, test = cached_examples(
         built.model, parts, recipe.training, encoding_progress
     )
+    train.weights = recipe.training.text_weights(splits.labels, train.labels)
     return PreparedRun(
         recipe.model_copy(update={"model": built.model.config.settings}),
         splits,

@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import tomli_w
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -62,7 +63,13 @@ class TrainingSettings(Settings):
     num_micro_batches: PositiveInt = 1  # per batch and process, to save memory
     max_epochs: PositiveInt = 50
     patience: PositiveInt = 7  # epochs without improvement before training stops
-    metric_for_best_model: str = "accuracy"  # on dev; ties are broken by log-loss
+    # On dev: accuracy, macro_f1, loss or another metric. Ties are broken by log-loss.
+    metric_for_best_model: str = "accuracy"
+    # Weight of each class in the training loss. "balanced" weights are inversely
+    # proportional to the number of texts. Classes that are not named have weight 1.
+    class_weight: Literal["balanced"] | dict[str, PositiveFloat] | None = None
+    # After training, fit a temperature on dev, by which the logits are divided.
+    calibrate: bool = False
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # bf16 on GPUs that support it
     # Data type of the cached states of a frozen encoder. "none" encodes each text again
     # in every epoch.
@@ -73,6 +80,7 @@ class TrainingSettings(Settings):
     @field_validator("metric_for_best_model")
     @classmethod
     def _is_metric(cls, name: str) -> str:
+        name = "log_loss" if name == "loss" else name.replace("-", "_")
         METRICS[name]  # raises an error that lists the valid names
         return name
 
@@ -84,6 +92,30 @@ class TrainingSettings(Settings):
                 f"{self.min_batch_size}."
             )
         return self
+
+    def text_weights(
+        self, labels: Sequence[str], classes: np.ndarray
+    ) -> np.ndarray | None:
+        """Return the weight of each training text, with a mean of one.
+
+        Args:
+            labels: Names of the classes.
+            classes: Class index of each text.
+        """
+        if self.class_weight is None:
+            return None
+        if self.class_weight == "balanced":
+            weights = 1 / np.bincount(classes, minlength=len(labels)).clip(min=1)
+        else:
+            for name in self.class_weight:
+                if name not in labels:
+                    raise SettingsError(
+                        f"training.class_weight must have classes of the data "
+                        f"({', '.join(labels)}) as keys, got {name!r}."
+                    )
+            weights = np.array([self.class_weight.get(name, 1.0) for name in labels])
+        per_text = weights[classes]
+        return (per_text / per_text.mean()).astype(np.float32)
 
 
 class Recipe(Settings):

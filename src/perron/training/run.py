@@ -30,6 +30,7 @@ from perron.training.callbacks import (
     MetricsFile,
     Trackers,
     check_trackers,
+    draw_confusion,
     draw_curves,
     part_metrics,
     read_metrics,
@@ -45,6 +46,7 @@ from perron.training.checkpoint import (
 from perron.training.loop import Loop, make_accelerator
 from perron.training.metrics import (
     evaluate,
+    fit_temperature,
     format_metric,
     measure_graphs,
     metric_title,
@@ -57,6 +59,7 @@ from perron.training.state_cache import EncodingProgress
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"
 CURVES = "curves.png"
+CONFUSION = "confusion.png"
 LOGS = "tensorboard"  # folder of the experiment trackers
 
 
@@ -329,6 +332,12 @@ def _finish(
     model = prepared.model
     load_weights(model, {WEIGHTS: folder / WEIGHTS})
     dev = evaluate(model, prepared.dev, accelerator.device)
+    card_rows: dict[str, object] = {}
+    if prepared.recipe.training.calibrate:
+        model.set_temperature(fit_temperature(dev))
+        atomic_write(folder / CONFIG, model_files(model.config, {})[CONFIG])
+        dev = evaluate(model, prepared.dev, accelerator.device)
+        card_rows["temperature"] = f"{model.config.temperature:.3f}, fitted on dev"
     test = None
     if prepared.test is not None:
         test = evaluate(model, prepared.test, accelerator.device)
@@ -352,8 +361,9 @@ def _finish(
         confusion=(test or dev).confusion.tolist(),
     )
     scores = {"dev": result.dev, "test": result.test or {}}
-    atomic_write(folder / CARD, _model_card(prepared, scores, {}).encode())
+    atomic_write(folder / CARD, _model_card(prepared, scores, card_rows).encode())
     draw_curves(records, folder / CURVES)
+    draw_confusion(model.config.labels, result.confusion, folder / CONFUSION)
     content = stamp("result", asdict(result))
     atomic_write(folder / RESULT, json.dumps(content, indent=2).encode())
     _remove_checkpoints(folder)
