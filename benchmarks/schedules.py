@@ -75,7 +75,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "linear-40": relative("linear", 40),
     "cosine-20": relative("cosine", 20),
     "linear-20-of-16": relative("linear", 20, batch_size=16, min_batch_size=16),
-    "linear-40-to-8": relative("linear", 40, min_batch_size=8),
+    "linear-20-of-16-full": relative(
+        "linear", 20, batch_size=16, min_batch_size=16, patience=20
+    ),
+    "linear-20-to-8-full": relative("linear", 20, min_batch_size=8, patience=20),
 }
 
 

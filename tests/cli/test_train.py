@@ -16,7 +16,7 @@ from perron.layers import ENCODERS
 from perron.pooling import AGGREGATORS, CONNECTIVITIES
 from perron.text.formats import formats
 from perron.training.metrics import METRICS
-from perron.training.recipe import recipe_names
+from perron.training.recipe import read_settings, recipe_names
 
 
 def test_one_command_trains_a_model_from_a_csv_file(perron, model):
@@ -74,6 +74,45 @@ def test_an_unknown_tracker_is_a_usage_error(perron, texts, tmp_path):
     assert outcome.status == 2
     assert_mentions(outcome.err, "log_with", "paper", "wandb")
     assert not (tmp_path / "run").exists()
+
+
+def test_selection_metric_class_weights_and_calibration_are_settings(
+    perron, texts, tmp_path
+):
+    options = [*TINY, "--set=training.max_epochs=1", "--select", "macro-f1"]
+    options += ["--class-weight", "good=2", "--class-weight", "bad=1"]
+    outcome = perron("train", "--data", texts, "--out", tmp_path / "a", *options)
+    assert outcome.status == 0
+    assert_mentions(outcome.out, "true \\ predicted", "bad", "good")
+    training = read_settings(tmp_path / "a").training
+    assert training.metric_for_best_model == "macro_f1"
+    assert training.class_weight == {"good": 2.0, "bad": 1.0}
+    assert training.calibrate  # the default for your own data
+    assert (tmp_path / "a/confusion.png").exists()
+    options = [*TINY, "--set=training.max_epochs=1", "--select", "loss"]
+    options += ["--class-weight", "balanced", "--no-calibrate"]
+    run = tmp_path / "b"
+    assert perron("train", "--data", texts, "--out", run, *options).status == 0
+    training = read_settings(run).training
+    assert training.metric_for_best_model == "log_loss"
+    assert (training.class_weight, training.calibrate) == ("balanced", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--select", "bleu"], ("metric_for_best_model", "bleu", "macro_f1")),
+        (["--class-weight", "even"], ("--class-weight", "even", "balanced")),
+        (["--class-weight", "good=-1"], ("class_weight", "good", -1.0)),
+        (["--class-weight", "nice=2"], ("class_weight", "nice", "good")),
+    ],
+)
+def test_an_invalid_weight_or_metric_is_a_usage_error(
+    perron, texts, tmp_path, options, message
+):
+    outcome = perron("train", "--data", texts, "--out", tmp_path, *TINY, *options)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, *message)
 
 
 def test_a_finished_run_is_not_overwritten(perron, texts, model):

@@ -9,8 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from perron_tests.errors import assert_mentions
 from perron_tests.training import TINY, write_texts
+from rich.console import Console
 
 import perron as library
+from perron.cli.console import confusion_table
 
 
 def test_results_for_argument_texts_are_readable(perron, model):
@@ -123,6 +125,39 @@ def test_evaluate_uses_the_test_data_of_the_run(perron, model):
     assert "accuracy" in perron("evaluate", model, "--part", "dev").out
 
 
+def test_evaluate_prints_and_draws_the_confusion_matrix(perron, model, tmp_path):
+    plot = tmp_path / "confusion.svg"
+    outcome = perron("evaluate", model, "--plot", plot)
+    assert_mentions(outcome.out, "predicted", "ECE", "bad", "good")
+    assert "<svg" in plot.read_text()
+
+
+@pytest.mark.parametrize(("width", "columns"), [(200, "cats"), (40, "(2)")])
+def test_a_confusion_matrix_fits_the_terminal(width, columns):
+    labels = ["dogs", "cats", "elephants", "hippopotami"]
+    table = confusion_table(labels, np.diag([3, 2000, 0, 1]).tolist(), width)
+    assert [column.header for column in table.columns][2] == columns
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(table)
+    text = console.export_text()
+    assert_mentions(text, *labels, 2000)
+    assert "…" not in text
+
+
+def test_only_the_most_frequent_confusions_of_many_classes_are_printed():
+    labels = [f"class{number}" for number in range(13)]
+    counts = np.eye(13, dtype=int)
+    counts[4, 7], counts[2, 1] = 3, 1
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(confusion_table(labels, counts.tolist()))
+    rows = [line.split() for line in console.export_text().splitlines()]
+    rows = [[word for word in row if word != "│"] for row in rows if "│" in row]
+    assert rows == [
+        ["class4", "class7", "3", "75.0", "%"],
+        ["class2", "class1", "1", "50.0", "%"],
+    ]
+
+
 def test_evaluate_accepts_other_data(perron, model, tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("words,verdict\nlovely film,good\ndull film,bad\ncold,good\n")
@@ -157,6 +192,7 @@ INVALID_USAGE = {
         "--file",
     ),
     ("evaluate", "MODEL", "--text", "a"): (2, "--text", "--data"),
+    ("evaluate", "MODEL", "--plot", "matrix.txt"): (2, "--plot", "matrix.txt", ".png"),
     ("evaluate", "MODEL", "--part", "all"): (2, "--part", "all", "train", "dev"),
     ("info", "nowhere"): (1, "nowhere"),
     ("predict",): (2, "Missing argument"),

@@ -25,7 +25,9 @@ ALL += [(kind, "centrality", name) for kind in KINDS for name in ENCODERS]
 
 @pytest.fixture(scope="module")
 def pipeline():
-    return small_pipeline("text")
+    pipeline = small_pipeline("text")
+    pipeline.model.set_temperature(2.0)  # exports include it
+    return pipeline
 
 
 @pytest.fixture(scope="module")

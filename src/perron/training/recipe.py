@@ -67,7 +67,7 @@ class TrainingSettings(Settings):
     metric_for_best_model: str = "accuracy"
     # Weight of each class in the training loss. "balanced" weights are inversely
     # proportional to the number of texts. Classes that are not named have weight 1.
-    class_weight: Literal["balanced"] | dict[str, PositiveFloat] | None = None
+    class_weight: str | dict[str, float] | None = None
     # After training, fit a temperature on dev, by which the logits are divided.
     calibrate: bool = False
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # bf16 on GPUs that support it
@@ -83,6 +83,17 @@ class TrainingSettings(Settings):
         name = "log_loss" if name == "loss" else name.replace("-", "_")
         METRICS[name]  # raises an error that lists the valid names
         return name
+
+    @field_validator("class_weight")
+    @classmethod
+    def _check_class_weight(cls, value: Any) -> Any:
+        is_table = isinstance(value, dict) and all(w > 0 for w in value.values())
+        if value not in (None, "balanced") and not is_table:
+            raise ValueError(
+                "class_weight must be 'balanced' or positive weights by class, got "
+                f"{value!r}."
+            )
+        return value
 
     @model_validator(mode="after")
     def _bounds(self) -> "TrainingSettings":
@@ -104,7 +115,7 @@ class TrainingSettings(Settings):
         """
         if self.class_weight is None:
             return None
-        if self.class_weight == "balanced":
+        if isinstance(self.class_weight, str):  # balanced
             weights = 1 / np.bincount(classes, minlength=len(labels)).clip(min=1)
         else:
             for name in self.class_weight:
