@@ -66,6 +66,8 @@ def model_card(
             f", {config.max_sentences} sentences" if settings.kind == "document" else ""
         ),
     }
+    if config.temperature != 1:
+        parts["temperature"] = f"{config.temperature:.3f}, fitted on dev"
     results = {f"{score.part} {score.title}": score.text for score in scores}
     title = f"A {settings.kind} classifier with {settings.aggregator.name} pooling"
     return "\n".join(

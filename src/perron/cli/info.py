@@ -107,6 +107,7 @@ def _model_rows(folder: Path) -> dict[str, str]:
         "encoder": _describe(settings.encoder),
         "aggregator": _describe(settings.aggregator),
         "max length": f"{config.max_words} words",
+        "temperature": f"{config.temperature:.3f}",
         "parameters": f"{sum(p.numel() for p in pipeline.model.parameters()):,}",
     }
     if settings.kind == "document":

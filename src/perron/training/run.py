@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -332,12 +333,10 @@ def _finish(
     model = prepared.model
     load_weights(model, {WEIGHTS: folder / WEIGHTS})
     dev = evaluate(model, prepared.dev, accelerator.device)
-    card_rows: dict[str, object] = {}
     if prepared.recipe.training.calibrate:
         model.set_temperature(fit_temperature(dev))
         atomic_write(folder / CONFIG, model_files(model.config, {})[CONFIG])
         dev = evaluate(model, prepared.dev, accelerator.device)
-        card_rows["temperature"] = f"{model.config.temperature:.3f}, fitted on dev"
     test = None
     if prepared.test is not None:
         test = evaluate(model, prepared.test, accelerator.device)
@@ -352,8 +351,8 @@ def _finish(
         best_epoch=state.best_epoch,
         dev=dev.metrics,
         test=None if test is None else test.metrics,
-        texts_per_second=_median(records, "texts_per_second"),
-        epoch_seconds=_median(records, "seconds"),
+        texts_per_second=median(record["texts_per_second"] for record in records),
+        epoch_seconds=median(record["seconds"] for record in records),
         majority_share=float(np.bincount(dev.labels).max() / len(dev.labels)),
         parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
         fingerprint=prepared.fingerprint,
@@ -361,7 +360,7 @@ def _finish(
         confusion=(test or dev).confusion.tolist(),
     )
     scores = {"dev": result.dev, "test": result.test or {}}
-    atomic_write(folder / CARD, _model_card(prepared, scores, card_rows).encode())
+    atomic_write(folder / CARD, _model_card(prepared, scores, {}).encode())
     draw_curves(records, folder / CURVES)
     draw_confusion(model.config.labels, result.confusion, folder / CONFUSION)
     content = stamp("result", asdict(result))
@@ -402,7 +401,3 @@ def _remove_checkpoints(folder: Path) -> None:
     """Remove the files that are only needed to resume a run."""
     (folder / CHECKPOINT).unlink(missing_ok=True)
     remove_staged(folder)
-
-
-def _median(records: Sequence[Mapping[str, Any]], key: str) -> float:
-    return float(np.median([record[key] for record in records]))
