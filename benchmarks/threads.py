@@ -106,7 +106,10 @@ def measure(
                 calls += 1
             wall, cpu = time.monotonic() - wall, time.process_time() - cpu
             runs.append((wall / calls, cpu / calls))
-    one, many = ([statistics.median(t) for t in zip(*times[n])] for n in (1, threads))
+    one, many = (
+        [statistics.median(t) for t in zip(*times[n], strict=True)]
+        for n in (1, threads)
+    )
     return many[0] / one[0], many[1] / one[1]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perron.training.loop import Loop
 
 METRICS_FILE = "metrics.jsonl"
+CURVES, CONFUSION = "curves.png", "confusion.png"
 
 
 class Callback:
@@ -140,6 +141,24 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         return []
     records = [json.loads(line) for line in path.read_text().splitlines()]
     return [migrate("metrics", record, path) for record in records]
+
+
+def draw_plots(
+    folder: Path,
+    records: Sequence[dict[str, Any]],
+    labels: Sequence[str],
+    confusion: Sequence[Sequence[int]],
+) -> None:
+    """Draw the plots of a finished run: learning curves and confusion matrix.
+
+    Args:
+        folder: Folder of the run.
+        records: Entries of metrics.jsonl.
+        labels: Names of the classes.
+        confusion: Number of texts per true class (row) and predicted class.
+    """
+    draw_curves(records, folder / CURVES)
+    draw_confusion(labels, confusion, folder / CONFUSION)
 
 
 def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> None:

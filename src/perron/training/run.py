@@ -31,8 +31,7 @@ from perron.training.callbacks import (
     MetricsFile,
     Trackers,
     check_trackers,
-    draw_confusion,
-    draw_curves,
+    draw_plots,
     part_metrics,
     read_metrics,
 )
@@ -59,8 +58,6 @@ from perron.training.state_cache import EncodingProgress
 
 RESULT = "result.json"
 PREDICTIONS = "test_predictions.npz"
-CURVES = "curves.png"
-CONFUSION = "confusion.png"
 LOGS = "tensorboard"  # folder of the experiment trackers
 
 
@@ -361,8 +358,7 @@ def _finish(
     )
     scores = {"dev": result.dev, "test": result.test or {}}
     atomic_write(folder / CARD, _model_card(prepared, scores, {}).encode())
-    draw_curves(records, folder / CURVES)
-    draw_confusion(model.config.labels, result.confusion, folder / CONFUSION)
+    draw_plots(folder, records, model.config.labels, result.confusion)
     content = stamp("result", asdict(result))
     atomic_write(folder / RESULT, json.dumps(content, indent=2).encode())
     _remove_checkpoints(folder)
