@@ -40,6 +40,7 @@ def test_compare_writes_a_table_of_aggregators_and_seeds(perron, texts, tmp_path
     assert "time: relative to self-attention" in table
     assert (tmp_path / "compare.png").stat().st_size > 1000
     assert "Aggregators on texts" in outcome.out
+    assert_mentions(" ".join(outcome.out.split()), "for other seeds and other texts")
 
     # Again with another seed: finished runs are not repeated.
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/result.json")}

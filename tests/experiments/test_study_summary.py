@@ -8,13 +8,12 @@ from perron_tests.studies import record
 from perron.errors import DataError
 from perron.experiments.report import (
     MeanStd,
-    _p_value,
     csv_rows,
     format_mean_std,
     markdown,
-    paired_p_value,
     summarize,
 )
+from perron.experiments.significance import compare_accuracies
 from perron.experiments.study import Study
 
 STUDY = Study(
@@ -50,17 +49,18 @@ def test_the_summary_uses_the_best_grid_point():
     assert a.test["accuracy"].mean == pytest.approx(sum(tests) / 2)
     assert a.graphs[0] == pytest.approx((0.3, 0.5))
     assert b.chosen == "a=1"  # the first in case of a tie
-    assert b.p_value is None
+    assert b.comparison is None
 
 
 def test_p_values_are_relative_to_the_reference():
     runs = records()
     a, _ = summarize(STUDY, runs)
-    expected = paired_p_value(
+    expected = compare_accuracies(
         np.stack([runs[1].correct_mask(), runs[2].correct_mask()]),
         np.stack([runs[3].correct_mask(), runs[5].correct_mask()]),
     )
-    assert a.p_value == expected < 0.001
+    assert a.comparison == expected
+    assert expected.p_value < 0.01
 
 
 def test_a_variant_with_an_incomplete_grid_has_no_row():
@@ -83,14 +83,28 @@ def test_runs_on_different_training_data_are_an_error():
         summarize(STUDY, runs)
 
 
-def test_p_values_use_the_shared_seeds():
+def test_p_values_use_all_seeds_even_if_some_are_missing():
     runs = records()
     runs[5] = replace(runs[5], seed=2)
-    a, _ = summarize(STUDY, runs)
-    assert a.p_value == paired_p_value(
-        runs[1].correct_mask()[None], runs[3].correct_mask()[None]
-    )
-    assert _p_value(runs[2:3], runs[5:]) is None  # seeds 1 and 2
+    a, b = summarize(STUDY, runs)
+    assert (a.seeds, b.seeds) == (2, 2)
+    assert a.comparison == summarize(STUDY, records())[0].comparison
+    a, b = summarize(STUDY, runs[:5])
+    assert (a.seeds, b.seeds) == (2, 1)
+    difference = a.test["accuracy"].mean - b.test["accuracy"].mean
+    assert a.comparison.difference == pytest.approx(difference)
+
+
+def test_tables_mark_p_values_that_ignore_seeds():
+    runs = records()
+    text = markdown(STUDY, summarize(STUDY, runs))
+    assert "for other seeds and other texts" in text
+    assert "†" not in text
+    single = [run for run in runs if run.seed == 0]
+    text = markdown(STUDY, summarize(STUDY, single))
+    assert "| < 0.001 † |" in text
+    assert "† for other texts only" in text
+    assert "for other seeds and other texts" not in text
 
 
 def test_tables_include_results_and_their_origin():

@@ -162,7 +162,7 @@ def rich_table(
         width: Characters per line. The last columns are left out if they do not fit.
             Defaults to the width of the terminal.
     """
-    from perron.experiments.report import TableColumn, columns
+    from perron.experiments.report import TableColumn, columns, explain_p_values
 
     width = width or results.width
     shown: list[TableColumn] = []
@@ -172,7 +172,10 @@ def rich_table(
         if used > width and shown:
             break
         shown.append(column)
-    table = Table(*(column.name for column in shown), title=study.title)
+    is_tested = any(column.name == "p" for column in shown)
+    caption = f"p: {explain_p_values(study, rows)}" if is_tested else None
+    names = [column.name for column in shown]
+    table = Table(*names, title=study.title, caption=caption)
     for cells in zip(*(column.cells for column in shown), strict=True):
         table.add_row(*cells)
     return table

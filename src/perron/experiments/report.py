@@ -1,4 +1,4 @@
-"""Reports of studies: significance tests, tables and plots."""
+"""Reports of studies: summaries, tables and plots."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,51 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
 
 from perron.errors import DataError
 from perron.experiments.records import RunRecord
+from perron.experiments.significance import Comparison, compare_accuracies
 from perron.experiments.study import Study
 from perron.files import atomic_write, csv_bytes, format_p_value, markdown_table
 from perron.training.metrics import METRICS, metric_title
 
 ACCURACY = "accuracy"  # metric for grid points and significance tests
-
-
-def paired_p_value(
-    first: Bool[np.ndarray, "seeds n"], second: Bool[np.ndarray, "seeds n"]
-) -> float:
-    r"""Return the p-value of the difference in accuracy between two models.
-
-    Exact two-sided permutation test, paired by test example: for each example, the two
-    models swap their predictions of all seeds with probability one half. The p-value
-    shows whether the difference generalizes to other texts. The standard deviation
-    shows whether it generalizes to other seeds.
-
-    A swap flips the sign of d_i, the number of seeds for which the first model is
-    correct on example i minus that for the second model. The sum of the d_i with random
-    signs has the characteristic function Π_i cos(d_i ω). Its Fourier transform counts
-    all 2ⁿ permutations. (`scipy.stats.permutation_test` samples them and takes ten
-    seconds for 10,000 examples.)
-
-    Args:
-        first: Whether each prediction of the first model is correct, per seed.
-        second: The same for the second model, with the same number of seeds.
-    """
-    difference = first.sum(0) - second.sum(0)
-    sizes, counts = np.unique(np.abs(difference), return_counts=True)
-    largest = int(sizes @ counts)
-    size = 2 * largest + 1  # sums from -largest to largest
-    frequencies = np.arange(largest + 1) * 2 * np.pi / size
-    spectrum = np.prod(
-        [np.cos(d * frequencies) ** c for d, c in zip(sizes, counts, strict=True)], 0
-    )
-    probabilities = np.fft.irfft(spectrum, size)[: largest + 1]  # of sums 0 to largest
-    observed = abs(int(difference.sum()))
-    tail = 2 * probabilities[observed:].sum()
-    tail -= probabilities[0] if observed == 0 else 0.0
-    smallest = 2.0 ** (1 - np.count_nonzero(difference))  # two of all permutations
-    return float(np.clip(tail, min(smallest, 1.0), 1.0))
+ONE_SEED = "†"  # marks p-values that tell nothing about other seeds
 
 
 class MeanStd(NamedTuple):
@@ -71,8 +36,8 @@ class SummaryRow:
         seeds: Number of runs.
         dev: Metrics on dev data, by name.
         test: Metrics on test data, by name; empty without test data.
-        p_value: P-value of the difference in test accuracy from the reference; None for
-            the reference.
+        comparison: Difference in test accuracy from the reference and its p-value; None
+            for the reference.
         graphs: Mean context dependence and second eigenvalue of the graphs, per level.
         parameters: Number of trained parameters.
         epoch_seconds: Median training time per epoch.
@@ -84,7 +49,7 @@ class SummaryRow:
     seeds: int
     dev: Mapping[str, MeanStd]
     test: Mapping[str, MeanStd]
-    p_value: float | None
+    comparison: Comparison | None
     graphs: Sequence[tuple[float, float]]
     parameters: int
     epoch_seconds: float
@@ -143,7 +108,7 @@ def _row(
         seeds=len(runs),
         dev=_aggregate([run.dev for run in runs]),
         test=_aggregate(test),
-        p_value=_p_value(runs, reference) if reference and test else None,
+        comparison=_compare(runs, reference) if reference and test else None,
         graphs=[tuple(np.mean(level, 0).tolist()) for level in levels],
         parameters=first.parameters,
         epoch_seconds=seconds,
@@ -173,21 +138,17 @@ def _pairs(graphs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     return [(g["context_dependence"], g["second_eigenvalue"]) for g in graphs]
 
 
-def _p_value(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> float | None:
-    """Return the p-value over the shared seeds; None if there are none."""
-    seeds = {run.seed for run in runs} & {run.seed for run in reference}
-    own, other = ([r for r in group if r.seed in seeds] for group in (runs, reference))
-    if not seeds:
-        return None
-    if len({run.test_digest for run in (*own, *other)}) > 1:
+def _compare(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> Comparison:
+    """Test the difference in test accuracy."""
+    if len({run.test_digest for run in (*runs, *reference)}) > 1:
         raise DataError(
             f"{runs[0].variant} and {reference[0].variant} were tested on different "
             "texts and cannot be compared. Run the study again with another --out."
         )
     first, second = (
-        np.stack([run.correct_mask() for run in group]) for group in (own, other)
+        np.stack([run.correct_mask() for run in group]) for group in (runs, reference)
     )
-    return paired_p_value(first, second)
+    return compare_accuracies(first, second)
 
 
 class TableColumn(NamedTuple):
@@ -212,10 +173,8 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
         *_metric_columns(rows),
         TableColumn(
             "p",
-            "p-value of the difference in test accuracy from "
-            f"{study.reference_variant}, paired by test example (exact permutation "
-            "test over the shared seeds)",
-            [format_p_value(row.p_value) for row in rows],
+            explain_p_values(study, rows),
+            [_format_comparison(row.comparison) for row in rows],
         ),
         TableColumn(
             "context",
@@ -246,6 +205,31 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
         ),
     ]
     return [column for column in candidates if any(column.cells)]
+
+
+def explain_p_values(study: Study, rows: Sequence[SummaryRow]) -> str:
+    """Return what the p-values of a table mean."""
+    covered = {row.comparison.covers_seeds for row in rows if row.comparison}
+    meaning = (
+        f"p-value of the difference in test accuracy from {study.reference_variant}"
+    )
+    if True in covered:
+        meaning += (
+            " for other seeds and other texts (t-test, seeds and texts are random)"
+        )
+    if False in covered:
+        meaning += (
+            f", {ONE_SEED} for other texts only (McNemar's exact test), because with "
+            "one seed each, nothing is known about other seeds"
+        )
+    return meaning
+
+
+def _format_comparison(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return ""
+    text = format_p_value(comparison.p_value)
+    return text if comparison.covers_seeds else f"{text} {ONE_SEED}"
 
 
 def _metric_columns(rows: Sequence[SummaryRow]) -> list[TableColumn]:
@@ -340,7 +324,8 @@ def _json(row: SummaryRow) -> dict[str, Any]:
         part: {key: value._asdict() for key, value in metrics.items()}
         for part, metrics in (("dev", row.dev), ("test", row.test))
     }
-    return {**asdict(row), **parts}
+    p_value = None if row.comparison is None else row.comparison.p_value
+    return {**asdict(row), **parts, "p_value": p_value}
 
 
 def plot_accuracies(rows: Sequence[SummaryRow]) -> bytes:
