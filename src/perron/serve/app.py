@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 import perron.explain
 from perron.errors import PerronError, SettingsError
 from perron.pipeline import Pipeline
+from perron.serve.batching import Service
 from perron.serve.limits import Limits
 from perron.serve.middleware import (
     HEADERS,
@@ -40,7 +41,6 @@ from perron.serve.schemas import (
     on_api_error,
     on_http_exception,
 )
-from perron.serve.service import Service
 
 VIEWER_FOLDER = Path(__file__).parent / "static"
 GRAPH_FOLDER = Path(perron.explain.__file__).parent / "static"

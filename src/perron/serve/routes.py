@@ -15,6 +15,7 @@ from starlette.routing import Route
 from perron import __version__
 from perron.pipeline import Pipeline
 from perron.serve import schemas
+from perron.serve.batching import BatchKey, Service
 from perron.serve.limits import Limits
 from perron.serve.middleware import requires_key
 from perron.serve.operations import OPERATIONS, Operation
@@ -25,7 +26,6 @@ from perron.serve.schemas import (
     json_response,
     raw_json_response,
 )
-from perron.serve.service import BatchKey, Service
 
 _TEMPLATE = "#/components/schemas/{model}"
 _ERRORS = {
