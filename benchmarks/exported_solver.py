@@ -1,9 +1,10 @@
 """How accurate is centrality in an exported model?
 
-The largest relative error of a weight, compared with `perron.stationary_distribution`
-in float64, for each method that can be exported. The graphs are 32 texts of 20 words
-whose scores are normal with standard deviation 1, 3 and 8, and two groups of ten words
-that are almost disconnected (edges of 1e-6). The methods, all on float32 edges, are:
+This benchmark measures the largest relative error of a weight, compared with
+`perron.stationary_distribution` in float64, for each method that can be exported. The
+graphs are 32 texts of 20 words whose scores are normal with standard deviation 1, 3 and
+8, and two groups of ten words that are almost disconnected (edges of 1e-6). The
+methods, all on float32 edges, are:
 
     GTH       elimination in an ONNX loop, in double precision; this is what is exported
     squaring  A to the power of 1024 by ten products, normalizing the columns after each

@@ -1,11 +1,12 @@
 """What does centrality pooling cost on a GPU?
 
-Forward and backward pass of the solver, the pair scores, pooling and a training step
-(BiLSTM and transformer encoder), for the Triton kernels, the torch kernels and self-
-attention, in float32 and bfloat16 (the solver always runs in float32). Times are
-medians of interleaved repeats, measured with CUDA events. The peak is the largest
-memory that torch allocates during a call, in MB. Ratios are relative to self-attention,
-or to the Triton kernels where there is none. `make gpu` tests the kernels first.
+This benchmark times the solver, the pair scores, pooling and a training step (BiLSTM
+and transformer encoder), forward and backward, for the Triton kernels, the torch
+kernels and self-attention, in float32 and bfloat16 (the solver always runs in float32).
+Times are medians of interleaved repeats, measured with CUDA events. The peak is the
+largest memory that torch allocates during a call, in MB. Ratios are relative to
+self-attention, or to the Triton kernels where there is none. `make gpu` tests the
+kernels first.
 
     python benchmarks/gpu.py [--json FILE] [--quick] [--tiny]
 

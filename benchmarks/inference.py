@@ -14,7 +14,7 @@ time covers ids to probabilities, without the tokenizer. The methods are:
 
 Throughput is in texts per second, from medians of interleaved repeats, and also shown
 relative to eager. Accuracy is measured on the full test set. The difference is the
-largest difference of a probability from the eager model.
+largest deviation of any probability from that of the eager model.
 
     python benchmarks/inference.py [--json FILE] [--threads 2] [--budget 60] [--quick]
 """

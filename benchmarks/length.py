@@ -1,11 +1,11 @@
 """How do time and memory grow with the length of a text?
 
-Forward and backward pass on one text with states of width 600, in float32:
-`CentralityPool` with `connectivity="low_rank"` up to 100,000 words, and with the
-paper's network up to 4096 words. The peak is the memory in MB that a separate process
-needs in addition to the states. The exponent is fitted to the times of all lengths, and
-again to those of 2048 words and more, where the fixed cost of a call matters less and
-the data no longer fits into the caches.
+This benchmark runs a forward and backward pass on one text with states of width 600, in
+float32: `CentralityPool` with `connectivity="low_rank"` up to 100,000 words, and with
+the paper's network up to 4096 words. The peak is the memory in MB that a separate
+process needs in addition to the states. The exponent is fitted to the times of all
+lengths, and again to those of 2048 words and more, where the fixed cost of a call
+matters less and the data no longer fits into the caches.
 
     python benchmarks/length.py [--json FILE] [--threads 2] [--budget 60] [--quick]
 """

@@ -1,9 +1,10 @@
 """How much faster are fused pair scores?
 
-Forward and backward pass of s_ij = w₂ᵀ tanh(a_i + b_j) in float32, with K = 50 hidden
-units. Times are medians of interleaved repeats, also shown relative to the fused
-kernel. The peak is the memory in MB that a separate process needs in addition to its
-inputs. `torch.compile` compiles the broadcast version and needs a C++ compiler.
+This benchmark runs a forward and backward pass of s_ij = w₂ᵀ tanh(a_i + b_j) in
+float32, with K = 50 hidden units. Times are medians of interleaved repeats, also shown
+relative to the fused kernel. The peak is the memory in MB that a separate process needs
+in addition to its inputs. `torch.compile` compiles the broadcast version and needs a
+C++ compiler.
 
     python benchmarks/pair_scores.py [--json FILE] [--threads 2] [--budget 20] [--quick]
 """

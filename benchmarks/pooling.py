@@ -1,9 +1,9 @@
 """What does each aggregator cost on its own?
 
-Forward and backward pass from states of width 600 to one vector per text, in float32.
-The texts have either equal lengths or skewed lengths (as skewed as SST's, where the
-mean is 0.37 of the longest). Times are medians of interleaved repeats, also shown
-relative to `SelfAttentionPool`.
+This benchmark runs a forward and backward pass from states of width 600 to one vector
+per text, in float32. The texts have either equal lengths or skewed lengths (as skewed
+as SST's, where the mean is 0.37 of the longest). Times are medians of interleaved
+repeats, also shown relative to `SelfAttentionPool`.
 
     python benchmarks/pooling.py [--json FILE] [--threads 2] [--budget 20] [--quick]
 """

@@ -1,16 +1,16 @@
 """What does serving cost compared with calling the model?
 
-Throughput and latency of `/v1/predict` of `perron serve` on the loopback interface, for
-1, 8 and 64 clients that each send a request, wait for the response and send the next
-one, with 1 and 16 texts per request. The clients run in a separate process on the same
-machine. For comparison, the same model is called without a server, on batches as large
-as those that the server formed, with all of torch's threads and with one thread. The
-faster of the two is the direct throughput. All of them take turns, and ratios are
-medians over the turns. The sentences are from the test set of Rotten Tomatoes. The
-model is the one trained by `make demo`, or an untrained one of the same size if it does
-not exist. The last four columns are the CPU use in percent of one core: the process
-that calls the model directly, the server's HTTP thread, its compute threads, and the
-clients.
+This benchmark measures the throughput and latency of `/v1/predict` of `perron serve` on
+the loopback interface, for 1, 8 and 64 clients that each send a request, wait for the
+response and send the next one, with 1 and 16 texts per request. The clients run in a
+separate process on the same machine. For comparison, the same model is called without a
+server, on batches as large as those that the server formed, with all of torch's threads
+and with one thread. The faster of the two is the direct throughput. All of them take
+turns, and ratios are medians over the turns. The sentences are from the test set of
+Rotten Tomatoes. The model is the one trained by `make demo`, or an untrained one of the
+same size if it does not exist. The last four columns are the CPU use in percent of one
+core: the process that calls the model directly, the server's HTTP thread, its compute
+threads, and the clients.
 
     python benchmarks/serve.py [--json FILE] [--threads 2] [--budget 60] [--quick]
 """

@@ -1,10 +1,10 @@
 """What does a training step of the largest recipe compute and communicate?
 
-The model is that of the recipe yelp2014 with the paper's vocabulary, 49,600 words of
-width 300. The documents have the paper's mean length, 10 sentences of 20 words.
-Measured on one thread are the documents per second of a training step at several batch
-sizes, the bytes of a gradient (what processes exchange in each step) and the bytes of a
-document's ids. docs/scale.md builds on these numbers.
+The model is the one in the recipe yelp2014, with the paper's vocabulary, 49,600 words
+of width 300. The documents have the paper's mean length, 10 sentences of 20 words. On
+one thread, the benchmark measures the documents per second of a training step at
+several batch sizes, the size of a gradient (which the processes exchange in each step)
+and the size of a document's ids. docs/scale.md builds on these numbers.
 
     python benchmarks/training_scale.py [--json FILE] [--threads 1] [--budget 60]
                                         [--quick]

@@ -1,12 +1,12 @@
 """What does centrality cost in a training step?
 
-One optimizer step of a BiLSTM (300 units per direction) on word vectors of width 300,
-with each aggregator. The inputs are 128 sentences of 20 words, and 64 documents of 10
-sentences of 20 words; for documents, a second BiLSTM and a second aggregator process
-the sentence vectors. Times are medians of interleaved repeats in float32, also shown
-relative to self-attention. The paper's method is measured as well: it broadcasts the
-scores of all pairs and runs power iteration at the paper's settings (ε = 1e-10, up to
-200 iterations), unrolled or with the reverse iteration.
+This benchmark times one optimizer step of a BiLSTM (300 units per direction) on word
+vectors of width 300, with each aggregator. The inputs are 128 sentences of 20 words,
+and 64 documents of 10 sentences of 20 words; for documents, a second BiLSTM and a
+second aggregator process the sentence vectors. Times are medians of interleaved repeats
+in float32, also shown relative to self-attention. The paper's method is measured as
+well: it broadcasts the scores of all pairs and runs power iteration at the paper's
+settings (ε = 1e-10, up to 200 iterations), unrolled or with the reverse iteration.
 
     python benchmarks/training_step.py [--json FILE] [--threads 2] [--budget 90]
                                        [--quick]

@@ -25,7 +25,7 @@ from perron.training import read_recipe, recipe_names, recipe_table
 
 # Blocks that are not run. There should be few, each with a good reason.
 SKIPPED = {
-    "docs/hugging_face.md": ["fetches a model from the hub", "writes to the hub"],
+    "docs/hugging_face.md": ["fetches a model from the Hub", "writes to the Hub"],
     "docs/scale.md": [
         "starts Ray, as examples/ray_corpus.py does",
         "needs pyspark and Java; examples/spark_udf.py is run by make spark",

@@ -197,6 +197,11 @@ def check_docstrings(file: str, source: str) -> list[Finding]:
         )
         for entry in re.findall(r"^    \w+: [a-z].*", "".join(entries), re.M):
             findings.append(Finding(file, line, entry, "a noun phrase, capitalized"))
+        verbs = (
+            "Keep|Skip|Include|Normalize|Resume|Write|Use|Drop|Print|Show|Ignore|Add"
+        )
+        for entry in re.findall(rf"^    \w+: (?:{verbs}) .*", "".join(entries), re.M):
+            findings.append(Finding(file, line, entry, "Whether to ..."))
         raises = re.findall(r"^Raises:\n((?:    .*\n?|\n)+)", docstring, re.M)
         for entry in re.findall(r"^    \w+: (?!If ).*", "".join(raises), re.M):
             findings.append(Finding(file, line, entry, "If ..."))

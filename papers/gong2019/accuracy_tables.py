@@ -117,7 +117,7 @@ def _our_cell(result: StudyResult, variant: str) -> str:
 
 
 def _details(name: str, results: Mapping[str, StudyResult]) -> list[str]:
-    """Return a section for each study with its table, or how to get its data."""
+    """Return a section per study, with its table or how to get the missing data."""
     command = f"`{COMMAND} {name}`"
     sections = []
     for study, result in results.items():

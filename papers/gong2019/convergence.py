@@ -38,7 +38,7 @@ class IterationCounts:
     Attributes:
         dtype: Data type of the computation.
         tolerance: Stopping tolerance ε.
-        source: Where ε comes from, the paper or Perron's default for the dtype.
+        source: Origin of ε: the paper, or Perron's default for the dtype.
         iterations: Number of iterations on each graph.
         converged: Whether each graph met the stopping criterion.
         error: Largest error of any weight, compared with the exact solver.

@@ -43,7 +43,7 @@ _ARROW = to_hex(mix(LIGHT.paper, LIGHT.arc, 0.65))
 
 
 def figure1(workspace: Workspace) -> Artifact:
-    """Draw the word graph of a sentence, with the model of SST-2."""
+    """Draw the word graph of a sentence, with the SST-2 model."""
     title = "Figure 1: word graph of a sentence"
     trained = find_or_train(workspace, "sst2")
     if isinstance(trained, str):
@@ -53,7 +53,7 @@ def figure1(workspace: Workspace) -> Artifact:
 
 
 def graph(workspace: Workspace) -> Artifact:
-    """Draw the word graphs of a premise and a hypothesis, with the model of SNLI."""
+    """Draw the word graphs of a premise and a hypothesis, with the SNLI model."""
     title = "Word graphs of a premise and a hypothesis"
     trained = find_or_train(workspace, "snli")
     if isinstance(trained, str):
@@ -132,7 +132,7 @@ def draw_graphs(
     names: Sequence[str],
     title: str,
 ) -> "Figure":
-    """Draw graphs side by side, with the words clockwise on a circle from the top.
+    """Draw graphs side by side, with the words arranged clockwise on a circle.
 
     Args:
         graphs: Graphs with weights.

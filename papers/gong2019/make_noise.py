@@ -1,8 +1,8 @@
 """Write SST-2 with two random training words after each word.
 
 A pooling method that knows which words belong together should suffer less from this.
-Words are sampled with their frequency in the training texts. The output is the same in
-every run.
+Words are sampled in proportion to their frequency in the training texts. The output is
+the same in every run.
 
     PERRON_DATA=FOLDER python -m papers.gong2019.make_noise
 

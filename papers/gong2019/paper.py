@@ -22,7 +22,7 @@ class PaperData:
         learning_rate: Initial learning rate.
         decay: Decay factor of the learning rate, and the steps between decays.
         batch_size: Initial batch size, and the minimum batch size.
-        dropout: Dropout of the embeddings and in the head.
+        dropout: Dropout probability of the embeddings and the head.
     """
 
     title: str

@@ -174,7 +174,7 @@ class Learner:
         self.optimizer = make_optimizer(self.model, self.settings)
 
     def step(self, batch: Batch) -> float:
-        """Run a training step on a batch and return its seconds."""
+        """Run a training step on a batch and return its duration in seconds."""
         begin = time.perf_counter()
         loss = F.cross_entropy(self.model(**batch.inputs).logits, batch.labels)
         loss.backward()

@@ -134,8 +134,8 @@ class Workspace:
     def model(self, name: str, variant: str) -> tuple[Pipeline, Trial, RunRecord]:
         """Return a trained model of a study, its trial (with seed 0) and its record.
 
-        The model is trained if necessary; if another process is training it, this waits
-        for it. It has the best grid point if the study has been tuned, else the first.
+        Trains the model if necessary, or waits if another process is training it. Uses
+        the best grid point if the study has been tuned, and the first one otherwise.
         """
         trial, folder = self.trial(name, variant), self.out / "runs" / name
         # `run_trial` skips a finished run and refuses one with other settings.

@@ -64,7 +64,8 @@ def __getattr__(name: str) -> Any:
         from perron import pipeline
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"perron.{name} needs {error.name}. Run: pip install 'perron[train]'",
+            f"perron.{name} requires {error.name}. Install it with: pip install "
+            "'perron[train]'",
             name=error.name,
         ) from error
     return getattr(pipeline, name)

@@ -62,8 +62,8 @@ def bool_mask(mask: Tensor, name: str = "mask") -> Tensor:
 def has_values(x: Tensor) -> bool:
     """Return whether the entries of a tensor can be read.
 
-    They cannot in a traced graph, on the meta device, and while a CUDA graph is being
-    captured.
+    They cannot be read in a traced graph, on the meta device, or while a CUDA graph is
+    being captured.
     """
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
     if torch.compiler.is_compiling() or tracing or x.is_meta:
@@ -95,7 +95,7 @@ def check_lengths(
     try:
         counts = torch.as_tensor(raw)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be integers, got {raw}.") from error
+        raise ValueError(f"{name} must contain integers, got {raw}.") from error
     if counts.numel() == 0:
         counts = counts.long()  # torch converts an empty list to float32
     is_integer = not (counts.is_floating_point() or counts.is_complex())

@@ -20,6 +20,7 @@ _SYNONYMS = {
         "embedding_dim": "embedding_size",
         "hidden_dim": "dim hidden hidden_size units width",
         "learning_rate": "eta lr step_size",
+        "lr_scheduler_type": "lr_scheduler schedule scheduler",
         "max_epochs": "epochs max_iter n_epochs num_epochs num_train_epochs",
         "max_grad_norm": "clip clip_norm grad_clip gradient_clip_val max_norm",
         "max_words": "max_len max_length max_seq_length max_tokens",
@@ -32,6 +33,7 @@ _SYNONYMS = {
         "patience": "early_stopping early_stopping_patience n_iter_no_change",
         "precision": "amp bf16 dtype fp16",
         "seed": "random_seed random_state",
+        "warmup_ratio": "warmup warmup_steps",
         "weight_decay": "alpha decay l2 l2_penalty wd",
     }.items()
     for synonym in synonyms.split()

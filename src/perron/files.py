@@ -58,7 +58,7 @@ def resolve_output_path(path: Path) -> Path:
 
 
 def replace_file(temporary: Path, path: Path) -> None:
-    """Replace a file by a temporary one, keeping the permissions of the old file."""
+    """Replace a file with a temporary one, keeping the permissions of the old file."""
     if path.exists():
         temporary.chmod(stat.S_IMODE(path.stat().st_mode))
     temporary.replace(path)
@@ -85,7 +85,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove the temporary files of `atomic_write` that a killed process left."""
+    """Remove temporary files of `atomic_write` that a killed process left behind."""
     for path in folder.glob(".*.part"):
         path.unlink(missing_ok=True)
 
@@ -175,7 +175,7 @@ def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
 
 
 def format_p_value(p_value: float | None) -> str:
-    """Format a p-value with three digits, as "< 0.001" if it is smaller."""
+    """Format a p-value with three digits, or as "< 0.001" if it is smaller."""
     if p_value is None:
         return ""
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"

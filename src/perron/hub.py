@@ -1,4 +1,4 @@
-"""Model cards, and locating and downloading models on the Hugging Face hub."""
+"""Model cards, and locating and downloading models on the Hugging Face Hub."""
 
 import re
 from collections import Counter
@@ -47,12 +47,12 @@ def model_card(
     facts: Mapping[str, object] | None = None,
     scores: Sequence[Score] = (),
 ) -> str:
-    """Return a model card in Markdown, with the metadata that the hub reads.
+    """Return a model card in Markdown, with the metadata that the Hub reads.
 
     Args:
         config: Configuration of the model.
         facts: Additional rows for the table.
-        scores: Scores for the table and for the evaluation results on the hub.
+        scores: Scores for the table and for the evaluation results on the Hub.
     """
     settings = config.settings
     parts = {
@@ -125,12 +125,12 @@ def _rows(facts: Mapping[str, object]) -> list[list[str]]:
     return [[" ".join(str(part).split()) for part in fact] for fact in facts.items()]
 
 
-HUB = "hub:"  # prefix of names that always refer to the hub
+HUB = "hub:"  # prefix of names that always refer to the Hub
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def hub_name(name: str | Path) -> str | None:
-    """Return ``owner/model`` if the name refers to the hub, None if it is a folder.
+    """Return ``owner/model`` if the name refers to the Hub, None if it is a folder.
 
     See `load` for the rule.
     """
@@ -145,7 +145,7 @@ def find_model(name: str | Path, **download: Any) -> tuple[Path, str]:
     """Return the folder and the name of a model, downloading it if necessary.
 
     Args:
-        name: Folder of a model, or name of a model on the hub; see `load`.
+        name: Folder of a model, or name of a model on the Hub; see `load`.
         download: Options of huggingface_hub; see `Pipeline.from_pretrained`.
     """
     on_hub = hub_name(name)
@@ -154,13 +154,13 @@ def find_model(name: str | Path, **download: Any) -> tuple[Path, str]:
     folder = Path(name)
     if isinstance(name, str) and _NAME.fullmatch(name) and not folder.exists():
         raise DataError(
-            f"folder does not exist. For a model on the hub, use {HUB}{name}", name
+            f"folder does not exist. For a model on the Hub, use {HUB}{name}", name
         )
     return folder, folder.resolve().name
 
 
 def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
-    """Download files of a model from the hub and return their folder.
+    """Download files of a model from the Hub and return their folder.
 
     Args:
         name: Name of the model, such as ``owner/model``.
@@ -194,7 +194,7 @@ def short_names(folders: Sequence[str | Path]) -> list[str]:
     parts = [Path(folder).resolve().parts for folder in folders]
     repeated = [path for path, count in Counter(parts).items() if count > 1]
     if repeated:
-        raise SettingsError(f"{Path(*repeated[0])}: the same model is given twice")
+        raise SettingsError(f"{Path(*repeated[0])}: the same model was passed twice")
 
     def name(path: tuple[str, ...]) -> str:
         for count in range(1, len(path) + 1):

@@ -31,7 +31,7 @@ class Change(Protocol):
 
 @dataclass(frozen=True)
 class Rename:
-    """Move the value of a key, such as ``training.l2``, to a new key if it is set."""
+    """Move the value of a key, such as ``training.l2``, if it is set, to a new key."""
 
     old: str
     new: str

@@ -58,7 +58,7 @@ def migrate(kind: Kind, table: object, where: str | Path | None = None) -> Table
             not a table.
     """
     if not isinstance(table, Mapping):
-        raise DataError(f"{kind} must be a table of keys, got {table!r}", where)
+        raise DataError(f"{kind} must be a table, got {table!r}", where)
     content = dict(table)
     version = _pop_version(kind, content, where)
     newest = current_version(kind)

@@ -103,7 +103,7 @@ class Pipeline(PyTorchModelHubMixin):
 
         Args:
             texts: Texts to classify, or one text.
-            pairs: Second texts, or one, for a pair model.
+            pairs: Second texts, or one second text, for pair models.
             batch_size: Number of texts per batch.
         """
         best = self.predict_proba(texts, pairs, batch_size).argmax(-1)
@@ -255,15 +255,15 @@ class Pipeline(PyTorchModelHubMixin):
     ) -> "Pipeline":
         """Load a pipeline saved by `save_pretrained`, without running code.
 
-        All arguments except the first are only used for models on the hub.
+        All arguments except the first are only used for models on the Hub.
 
         Args:
             pretrained_model_name_or_path: Folder of a model, or name of a model on the
-                hub; see `perron.load`.
+                Hub; see `perron.load`.
             revision: Branch, tag or commit. Defaults to the main branch.
             token: Access token. Defaults to the one stored by ``hf auth login``.
             cache_dir: Cache folder. Defaults to that of huggingface_hub.
-            force_download: Whether to download files again that are in the cache.
+            force_download: Whether to download files even if they are in the cache.
             local_files_only: Whether to use only files in the cache.
         """
         folder, name = find_model(
@@ -307,9 +307,9 @@ def load(name: str | Path) -> Pipeline:
     """Load a trained model: ``load("runs/demo").predict(["a fine film"])``.
 
     Args:
-        name: Folder of a model, or name of a model on the Hugging Face hub.
-            ``hub:owner/model`` always refers to the hub. A string ``owner/model``
-            refers to the hub if there is no folder ``owner``. Everything else is a
+        name: Folder of a model, or name of a model on the Hugging Face Hub.
+            ``hub:owner/model`` always refers to the Hub. A string ``owner/model``
+            refers to the Hub if there is no folder ``owner``. Everything else is a
             folder.
     """
     return Pipeline.from_pretrained(name)

@@ -222,7 +222,7 @@ def settings_from(component: type, **fixed: Any) -> type[Any]:
 
     The model has one field per option, with the annotation, default and description
     from the constructor. If the component has a ``recipe_name``, it is stored in the
-    field ``name``. The model is frozen, and unknown fields are errors. Values are
+    field ``name``. The model is frozen and rejects unknown fields. Values are
     validated by the annotations and then by calling the constructor on the meta device.
 
     Annotations are reduced to the types that a recipe can contain, for example

@@ -7,7 +7,8 @@ try:
     )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"perron.sklearn needs {error.name}. Run: pip install 'perron[train]'",
+        f"perron.sklearn requires {error.name}. Install it with: pip install "
+        "'perron[train]'",
         name=error.name,
     ) from error
 

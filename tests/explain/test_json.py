@@ -44,13 +44,16 @@ def changed_json(record, change):
 INVALID = {
     "schema": (lambda table: table.update(schema="2"), ["schema", "'2'"]),
     "newer": (lambda table: table.update(schema="perron-graph-99"), ["newer", "99"]),
-    "kind": (lambda table: table["model"].update(kind="song"), ["model.kind: "]),
-    "no words": (lambda table: table.update(words=None), ["words: "]),
+    "kind": (
+        lambda table: table["model"].update(kind="song"),
+        ["model.kind", "'song'"],
+    ),
+    "no words": (lambda table: table.update(words=None), ["words", None]),
     "probability": (
         lambda table: table["probabilities"].update(good="high"),
-        ["probabilities.good: "],
+        ["probabilities.good", "'high'"],
     ),
-    "no text": (lambda table: table.pop("text"), ["text: "]),
+    "no text": (lambda table: table.pop("text"), ["text is missing"]),
     "label": (lambda table: table.update(label="nice"), ["label", "nice"]),
     "one graph": (lambda table: table["words"].pop(), ["1 word graphs", "2 texts"]),
     "no second text": (lambda table: table.update(pair=None), ["pair", "second text"]),

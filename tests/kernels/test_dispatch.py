@@ -257,7 +257,7 @@ class TestSelfCheck:
             wrong_weights if problem != "backward" else None,
             wrong_grads if problem == "backward" else None,
         )
-        parts = ("triton", "stationary", "self-check", "report", "PERRON_KERNELS=torch")
+        parts = ("triton", "stationary", "self-check", "issue", "PERRON_KERNELS=torch")
         with pytest.warns(RuntimeWarning, match=mentions(*parts)):
             weights = self.solve(kernels)
         with warnings.catch_warnings():

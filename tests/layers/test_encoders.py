@@ -208,7 +208,7 @@ class TestEveryEncoder:
             (
                 (1, 3, E),
                 {"mask": torch.tensor([[False, True, True]])},
-                ["mask", "first"],
+                ["mask", "padding"],
             ),
         ],
     )

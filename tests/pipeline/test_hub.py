@@ -1,4 +1,4 @@
-"""Pushing models to a local hub and loading them, with the client of the hub."""
+"""Pushing models to a local hub and loading them, with the client of the Hub."""
 
 import os
 import pickle
@@ -134,7 +134,7 @@ def test_a_name_that_is_not_valid_on_the_hub_is_a_folder(name):
 
 @pytest.mark.parametrize("load", [perron.load, Pipeline.from_pretrained])
 class TestFoldersBeforeTheHub:
-    """Both functions follow the same rule and do not query the hub for a folder."""
+    """Both functions follow the same rule and do not query the Hub for a folder."""
 
     @pytest.fixture(autouse=True)
     def _working_directory(self, tmp_path, monkeypatch):

@@ -323,7 +323,7 @@ class TestFolders:
 
 
 class TestFiles:
-    """Files of a pipeline, as in folders, in pickles and on the hub."""
+    """Files of a pipeline, as in folders, in pickles and on the Hub."""
 
     def test_files_in_memory_equal_those_in_the_folder(self, pipeline, tmp_path):
         pipeline.save_pretrained(tmp_path)
@@ -385,5 +385,5 @@ def test_a_missing_extra_is_named():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == (
-        "perron.load needs tokenizers. Run: pip install 'perron[train]'"
+        "perron.load requires tokenizers. Install it with: pip install 'perron[train]'"
     ), run.stderr

@@ -128,6 +128,7 @@ def test_an_invalid_override_is_an_error_that_names_it(override):
     [
         ("training.l2=0", "training.l2 is not.*mean training.weight_decay?"),
         ("training.lr=1", "training.lr is not.*mean training.learning_rate?"),
+        ("training.warmup=1", "training.warmup is not.*mean training.warmup_ratio?"),
         ("lr=1", "lr is not.*mean training.learning_rate?"),
         ("training.batchsize=1", "training.batchsize.*mean training.batch_size?"),
         ("text.max_length=9", "text.max_length is not.*mean text.max_words?"),

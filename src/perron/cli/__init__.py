@@ -30,8 +30,8 @@ def _launch(module: str) -> None:
         if error.name is None or error.name.startswith("perron"):
             raise
         print(
-            f"perron: the package {error.name} is not installed. Install it with "
-            "pip install 'perron[train]'.",
+            f"perron: the package {error.name} is not installed. Install it with: "
+            "pip install 'perron[train]'",
             file=sys.stderr,
         )
         sys.exit(1)

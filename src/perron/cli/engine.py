@@ -84,7 +84,7 @@ class CorpusJob:
     """A job that predicts or encodes the texts of a corpus.
 
     Attributes:
-        task: What to compute.
+        task: ``predict`` or ``encode``.
         corpus: Options of the command.
         text_pair: Column of the second text, for pair models.
     """
@@ -102,7 +102,8 @@ class CorpusJob:
             )
         if corpus.file in (None, "-"):
             raise SettingsError(
-                "--engine ray requires --file with a Parquet file, or a folder of them."
+                "--engine ray requires --file with a Parquet file, or a folder of such "
+                "files."
             )
         if corpus.encoding is not None:
             raise SettingsError(

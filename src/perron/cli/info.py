@@ -143,15 +143,15 @@ def stats(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Recipes whose data to describe. If omitted, all recipes of the paper "
-            "whose data is available."
+            help="Names of recipes. Defaults to all recipes of the paper whose data is "
+            "available."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the size, classes, mean length and vocabulary of datasets.
 
-    Without arguments, this is Table 1 of the paper.
+    Without arguments, prints Table 1 of the paper.
 
     Examples:
 

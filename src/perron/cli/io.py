@@ -82,7 +82,7 @@ class TextSource:
 
         Args:
             invalid: Policy for invalid rows.
-            keep_columns: Keep all columns of a file.
+            keep_columns: Whether to keep all columns of a file.
         """
         file = self.options.file
         if self.arguments and file is not None:

@@ -17,7 +17,7 @@ _TRAINING = "Training"
 
 
 class _NeedsData:
-    """Marker of options that have no effect without ``--data``."""
+    """Marker for options that have no effect without ``--data``."""
 
 
 NEEDS_DATA = _NeedsData()

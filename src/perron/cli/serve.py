@@ -42,7 +42,7 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a web page to explore their word graphs.
 
-    Endpoints are /v1/predict, /v1/encode, /v1/explain and /v1/models, documented in
+    The endpoints are /v1/predict, /v1/encode, /v1/explain and /v1/models, documented in
     /openapi.json. The web page is at /. If the environment variable PERRON_API_KEY is
     set, clients must send its value as the API key. On Ctrl+C or SIGTERM, the server
     finishes the requests in progress and exits.
@@ -69,7 +69,7 @@ def serve(
     if limits.max_queue < limits.max_texts:
         raise SettingsError(
             f"--max-queue must be at least --max-texts ({limits.max_texts}), got "
-            f"{limits.max_queue}. Otherwise a large request never fits the queue."
+            f"{limits.max_queue}. Otherwise, a large request could never be queued."
         )
     key = os.environ.get(API_KEY_VARIABLE) or None
     check_api_key(host, key)
@@ -105,9 +105,9 @@ def export(
 ) -> None:
     """Export a model to ONNX or torch.export.
 
-    The export accepts any batch size and text length. The folder also contains the
-    tokenizer and export.json, which describes inputs and outputs. Before it is saved,
-    the export is run and compared with the model.
+    The exported model accepts any batch size and text length. The folder also contains
+    the tokenizer and export.json, which describes inputs and outputs. Before it is
+    saved, the exported model is run and compared with the original.
 
     Examples:
 

@@ -51,8 +51,8 @@ def study(
 
     All variants are tuned with the same budget, and differences in accuracy are tested
     for significance. To resume an interrupted study, run the same command again;
-    finished runs are not repeated. Several such commands at the same time share the
-    runs.
+    finished runs are not repeated. Several commands running at the same
+    time share the runs.
 
     Examples:
 
@@ -89,8 +89,8 @@ def compare(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the runs. Defaults to runs/compare- and the recipe or file "
-            "name."
+            help="Folder of the runs. Defaults to runs/compare-NAME, where NAME is the "
+            "name of the recipe or the data file."
         ),
     ] = None,
     quiet: Quiet = False,
@@ -245,7 +245,7 @@ def run_workers(
                 process.wait()
     if failed:
         raise PerronError(
-            f"{len(failed)} of {workers} processes failed, see the messages above. Run "
+            f"{len(failed)} of {workers} processes failed; see the messages above. Run "
             "the same command again to resume."
         )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def print_data_summary(prepared: "PreparedRun") -> None:
-    """Print the size of data, vocabulary, word vectors and model."""
+    """Print the sizes of data, vocabulary and model, and the word vector coverage."""
     splits, recipe = prepared.splits, prepared.recipe
     sizes = [len(prepared.train), len(prepared.dev)]
     sizes.append(0 if prepared.test is None else len(prepared.test))
@@ -143,7 +143,7 @@ def finish(
     """Finish an interrupted run with its best epoch so far.
 
     Evaluates that epoch, writes the result, model card and learning curves, and deletes
-    the checkpoint. The run can no longer be resumed.
+    the checkpoint. The run cannot be resumed afterward.
 
     Examples:
 

@@ -213,7 +213,8 @@ def read_study_records(path: Path, study: Study, folder: Path) -> list[RunRecord
 def required_trials(study: Study, done: Mapping[str, RunRecord]) -> list[Trial]:
     """Return the runs of a study that can be determined so far.
 
-    The seeds of a variant follow once all of its grid points have been run.
+    The runs of a variant with other seeds are known once all of its grid points have
+    been run.
     """
     best_points = {name: best_point(study, name, done) for name in study.variants}
     tuning = [
@@ -236,7 +237,7 @@ def missing_trials(study: Study, done: Mapping[str, RunRecord]) -> list[Trial]:
 
 
 def best_point(study: Study, variant: str, done: Mapping[str, RunRecord]) -> int | None:
-    """Return the grid point with the best dev accuracy; None if not all have run."""
+    """Return the grid point with the best dev accuracy; None if runs are missing."""
     records = [
         done.get(Trial(study, variant, point, 0).command)
         for point in range(len(study.grid))

@@ -122,7 +122,7 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
 
 
 def _aggregate(metrics: Sequence[Mapping[str, float]]) -> dict[str, MeanStd]:
-    """Return mean and deviation of each metric that all seeds have."""
+    """Return the mean and standard deviation of each metric that all seeds have."""
     shared = [
         name for name in (metrics or [{}])[0] if all(name in own for own in metrics)
     ]
@@ -166,7 +166,7 @@ class TableColumn(NamedTuple):
 
 
 def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
-    """Return the non-empty columns of a study's table."""
+    """Return the nonempty columns of a study's table."""
     candidates = [
         TableColumn("variant", "", [row.variant for row in rows]),
         TableColumn("seeds", "", [str(row.seeds) for row in rows]),
@@ -253,7 +253,7 @@ def _metric_columns(rows: Sequence[SummaryRow]) -> list[TableColumn]:
 
 
 def format_mean_std(metric: str, mean_std: MeanStd | None) -> str:
-    """Format mean and standard deviation of a metric; return "" for None."""
+    """Format the mean and standard deviation of a metric; return "" for None."""
     if mean_std is None:
         return ""
     known = METRICS.get(metric)

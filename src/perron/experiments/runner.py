@@ -49,12 +49,13 @@ def compare(
 ) -> tuple[Study, list[RunRecord]]:
     """Train aggregators with several seeds; return the study and its records.
 
-    All aggregators are trained with one seed before the next, so that their times can
-    be compared. The shared recipe is written to the folder as recipe.toml.
+    All aggregators are trained with one seed before the next seed is used, so that
+    their times can be compared. The shared recipe is written to the folder as
+    recipe.toml.
 
     Args:
         recipe: Settings shared by all runs.
-        aggregators: Names of aggregators, optionally with settings, see
+        aggregators: Names of aggregators, optionally with settings; see
             `aggregator_study`.
         seeds: Number of seeds.
         folder: Folder of the study.
@@ -234,7 +235,7 @@ def _claim(trial: Trial, folder: Path, claim: ExitStack) -> RunRecord | None:
         if record.command == trial.command:
             return record
         raise PerronError(
-            f"{run_folder} contains another run, {record.command}. Choose another "
+            f"{run_folder} contains a different run: {record.command}. Choose another "
             "folder with --out, or delete this one."
         )
     return None

@@ -174,7 +174,7 @@ def read_study(
 
     Args:
         name: Path of the file.
-        overrides: Overrides for all runs, see `Study.user_overrides`.
+        overrides: Overrides for all runs; see `Study.user_overrides`.
         seeds: Number of seeds per variant. Defaults to the numbers in the study.
     """
     try:

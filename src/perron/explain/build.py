@@ -227,7 +227,7 @@ def _head(
 
 
 def _normalize(weights: Float[Tensor, " n"]) -> np.ndarray:
-    """Scale the weights to sum to one. With ``norm="l2"``, they do not yet."""
+    """Scale the weights to sum to one, which they do not with ``norm="l2"``."""
     exact = weights.double()
     return (exact / exact.sum()).cpu().numpy()
 

@@ -38,7 +38,7 @@ def check_head(record: Explanation, head: int | None) -> None:
 
 
 def resolve_head(graph: Graph, head: int | None) -> int | None:
-    """Return the head to show, or None, the mean, if the graph has fewer heads.
+    """Return the head to show, or None for the mean if the graph has fewer heads.
 
     The two levels of a document may have different numbers of heads.
     """
@@ -132,7 +132,7 @@ def model_text(record: Explanation, head: int | None = None) -> str:
 
 
 def summary(record: Explanation, head: int | None = None) -> str:
-    """Return the words of each text with the largest weights, for screen readers."""
+    """Return the words with the largest weights in each text, for screen readers."""
     parts = []
     for graph in record.words:
         nodes = [printable(node) for node in graph.nodes]
@@ -234,8 +234,8 @@ DARK = Palette(
 def color_strength(weight: float, count: int) -> float:
     """Return how strongly to color a word, from 0 to 1.
 
-    The result is proportional to the weight, 1/3 at the mean weight, and 1 from three
-    times the mean weight.
+    The result is proportional to the weight: 1/3 at the mean weight, and 1 at three
+    times the mean weight or more.
 
     Args:
         weight: Weight of the word.

@@ -51,7 +51,7 @@ _TIPS = {"tip": "arc", "tip-in": "incoming", "tip-out": "outgoing"}
 def to_svg(record: Explanation, head: int | None = None) -> str:
     """Return an image of the graph as SVG.
 
-    A word with the pointer over it, or with the keyboard focus, shows its strongest
+    Hovering over a word, or moving the keyboard focus to it, shows its strongest
     incoming and outgoing flows. The colors follow the light or dark theme of the
     system.
 

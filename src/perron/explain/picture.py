@@ -243,7 +243,7 @@ _MAX_ARCS = 200  # arcs that are always visible; more would not be legible
 
 @dataclass
 class Column:
-    """The space that is left for the next graph: from left to right, below y."""
+    """Space for the next graph: between left and right, and below y."""
 
     left: float
     right: float

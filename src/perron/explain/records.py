@@ -23,7 +23,7 @@ SCHEMA: Literal["perron-graph-3"] = "perron-graph-3"
 
 @dataclass(frozen=True)
 class Solver:
-    """How the weights of a graph were computed.
+    """Solver that computed the weights of a graph.
 
     Attributes:
         method: ``direct`` (elimination) or ``power`` (power iteration).
@@ -47,7 +47,7 @@ class Head:
         weights: Weights of the nodes, which sum to one.
         edges: ``edges[i][j]`` is the edge from node j to node i, rounded to seven
             digits. Each column sums to one. None for an aggregator without a graph.
-        solver: How the weights were computed from the edges. None without a graph.
+        solver: Solver that computed the weights from the edges. None without a graph.
     """
 
     weights: list[float]

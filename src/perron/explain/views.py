@@ -167,11 +167,12 @@ def _shorten(name: str) -> str:
 def to_networkx(record: Explanation, head: int | None = None) -> "networkx.DiGraph":
     """Return all graphs of a record as one directed networkx graph.
 
-    The name of a node has the number of its part and its index there. ``"0.3"`` is the
-    fourth word of the text, of the first text of a pair, or of the first sentence of a
-    document. ``"s2"`` is the third sentence of a document. Nodes have the attributes
-    ``text``, ``start`` and ``end`` (character offsets), ``part``, ``level`` ("word" or
-    "sentence") and, if the aggregator computes weights, ``weight``.
+    The name of a node consists of the number of its part and its index in that part.
+    ``"0.3"`` is the fourth word of the text, of the first text of a pair, or of the
+    first sentence of a document. ``"s2"`` is the third sentence of a document. Nodes
+    have the attributes ``text``, ``start`` and ``end`` (character offsets), ``part``,
+    ``level`` ("word" or "sentence") and, if the aggregator computes weights,
+    ``weight``.
 
     Edges point from j to i, in the direction of the flow of importance, and include
     edges from a word to itself. They have the attributes ``weight`` (A_ij), ``flow``

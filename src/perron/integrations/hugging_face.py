@@ -184,8 +184,8 @@ class CentralityForSequenceClassification(PreTrainedModel):
                 Defaults to no padding.
             token_type_ids: Segment ids, (B, N), for encoders that use them.
             inputs_embeds: Token embeddings, (B, N, E), instead of ``input_ids``.
-            labels: Labels for computing the loss: class indices, (B), floats, (B, C),
-                for multi-label classification, or targets for regression.
+            labels: Labels for computing the loss: class indices (B), floats (B, C) for
+                multi-label classification, or regression targets.
             output_edges: Whether to return the graph, if the aggregator has one.
             return_dict: Whether to return a `CentralityClassifierOutput` instead of a
                 tuple. Defaults to True.

@@ -14,7 +14,7 @@ try:
     from perron.models.config import read_aggregator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"{__name__} needs {error.name}. Run: pip install 'perron[hf]'",
+        f"{__name__} requires {error.name}. Install it with: pip install 'perron[hf]'",
         name=error.name,
     ) from error
 

@@ -67,7 +67,7 @@ def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
 def valid_positions(mask: Array, text: int, positions: Array) -> int:
     """Write the positions of a text's valid tokens; return their number.
 
-    A mask with no rows is True everywhere.
+    A mask with no rows means that all tokens are valid.
     """
     if mask.shape[0] == 0:
         positions[:] = np.arange(len(positions))

@@ -49,7 +49,7 @@ def _no_backward(*_: Any) -> None:
 
 
 class Kernels(NamedTuple):
-    """Forward and backward function of an operation."""
+    """Forward and backward functions of an operation."""
 
     forward: Callable[..., Any]
     backward: Callable[..., Any] = _no_backward
@@ -241,7 +241,7 @@ def _select(
 
 
 def _has_triton(device: str | torch.device) -> bool:
-    """Return whether "auto" may use Triton on a device: an Ampere GPU or an AMD GPU."""
+    """Return whether "auto" may use Triton: NVIDIA since Ampere, or any AMD GPU."""
     if isinstance(device, str) or importlib.util.find_spec("triton") is None:
         return False
     if torch.version.hip is not None:
@@ -251,7 +251,7 @@ def _has_triton(device: str | torch.device) -> bool:
 
 @cache
 def _checked(operation: str) -> Kernels:
-    """Return the Triton kernels with plain torch where they fail their self-check."""
+    """Return the Triton kernels, or plain torch where they fail their self-check."""
     from perron.kernels.self_check import checked
 
     kernels = [BACKENDS[name].kernels[operation] for name in ("triton", "torch")]

@@ -43,7 +43,7 @@ def solve_long(
     scale_exponent: int,
     min_rate: Any,
 ) -> None:
-    """Compute weights and factors of a range of the texts outside the groups."""
+    """Compute weights and factors of a range of the texts that are not in a group."""
     tokens = weights.shape[1]
     keep = factors.shape[0] > 0
     A = np.empty((tokens, tokens), edges.dtype)
@@ -260,7 +260,7 @@ def adjoint_long(
     max_level: float,
     limit: float,
 ) -> None:
-    """Compute ∂ℓ/∂A of a range of the texts outside the groups."""
+    """Compute ∂ℓ/∂A of a range of the texts that are not in a group."""
     tokens = grad.shape[1]
     positions = np.empty(tokens, np.int64)
     gamma = np.empty(tokens)

@@ -104,14 +104,14 @@ def _wide_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def _in_either(padding: Tensor) -> Tensor:
-    """Return a mask (B, N, N) of the pairs with padding in at least one place."""
+    """Return a mask (B, N, N) of the pairs in which at least one word is padding."""
     return padding.unsqueeze(-1) | padding.unsqueeze(-2)
 
 
 def _first_words(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return masks (B, N) of the first valid word, and of it and all padding.
+    """Return masks (B, N) of the first valid word, and of that word and all padding.
 
-    The words of the second mask cannot move to an earlier word.
+    The chain cannot move from words of the second mask to earlier words.
     """
     count = mask.cumsum(-1) * mask
     return count == 1, count <= 1
@@ -124,7 +124,7 @@ def _powers_of_two(exponent: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scaled_rates(edges: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale the rates and raise them to MIN_RATE.
+    """Scale the rates and clamp them to at least MIN_RATE.
 
     Returns:
         (B, N, N) the rate from j to i at [j, i], in the wide dtype, and (B, 1) the

@@ -36,7 +36,7 @@ PANEL_WARPS = 1
 def forward(
     edges: Tensor, mask: Tensor | None, keep_factors: bool
 ) -> tuple[Tensor, Tensor, None]:
-    """Return the weights (B, N), the factors (B, N, N) or none of these, no plan."""
+    """Return the weights (B, N), the factors (B, N, N) or (0, N, N), and no plan."""
     batch, n = edges.shape[:2]
     if n > MAX_WORDS:
         return gth_torch.forward(edges, mask, keep_factors)
@@ -110,7 +110,7 @@ def backward(
 
 
 def block_size(n: int) -> int:
-    """Return the size that one compilation serves: a power of two, at least 16."""
+    """Return the padded size of a graph: a power of two, at least 16."""
     return max(16, triton.next_power_of_2(n))
 
 

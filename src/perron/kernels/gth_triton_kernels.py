@@ -1,7 +1,7 @@
 """Grassmann-Taksar-Heyman elimination as Triton kernels.
 
-Letters and factors are those of `gth_torch`, with one difference: words keep their
-places. A masked word has no edges, so eliminating it changes nothing. Factors are
+Notation and factors are those of `gth_torch`, except that masked words keep their
+positions. A masked word has no edges, so eliminating it changes nothing. Factors are
 float32 and vectors are float64. Nothing is subtracted in the forward pass. No kernel
 reads memory that its own launch writes.
 
@@ -31,13 +31,13 @@ BIG = tl.constexpr(2.0**400)
 
 @triton.jit
 def _power32(exponent):
-    """2**exponent in float32, for exponents of normal numbers."""
+    """Return 2**exponent in float32, for exponents of normal numbers."""
     return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _power64(exponent):
-    """2**exponent in float64, for exponents of normal numbers."""
+    """Return 2**exponent in float64, for exponents of normal numbers."""
     return ((exponent + 1023).to(tl.int64) << 52).to(tl.float64, bitcast=True)
 
 
@@ -52,7 +52,7 @@ def _exponent(number):
 
 @triton.jit
 def _scale(rates, pairs, exponent):
-    """Scale rates to about 2**SCALE_EXPONENT in two factors; apply the minimum."""
+    """Scale rates to about 2**SCALE_EXPONENT, by two factors, and clamp them below."""
     shift = SCALE_EXPONENT - exponent
     half = shift >> 1
     rates = rates * _power32(half) * _power32(shift - half)
@@ -61,19 +61,19 @@ def _scale(rates, pairs, exponent):
 
 @triton.jit
 def _column(tile, k, ROWS: tl.constexpr):
-    """Column k of a tile, (ROWS, 1). A gather, since a row is within a warp."""
+    """Return column k of a tile, (ROWS, 1), with a gather, as a row is in one warp."""
     return tl.gather(tile, tl.zeros((ROWS, 1), tl.int32) + k, axis=1)
 
 
 @triton.jit
 def _row(tile, k, rows):
-    """Row k of a tile, (1, columns). A gather would store the tile in shared memory."""
+    """Return row k of a tile, (1, columns). A gather would need shared memory."""
     return tl.sum(tl.where(rows == k, tile, 0.0), axis=0, keep_dims=True)
 
 
 @triton.jit
 def _spread(values, places, i):
-    """Put values at their places in a vector over i; zero elsewhere."""
+    """Put values at their positions in a vector over i; zero elsewhere."""
     return tl.sum(tl.where(places[:, None] == i[None, :], values[:, None], 0.0), axis=0)
 
 
@@ -86,7 +86,7 @@ def _clamp(value, limit):
 
 @triton.jit
 def _balance(W, i, first, n, BLOCK: tl.constexpr):
-    """x_first = 1, s_k x_k = Σ_{j<k} W_kj x_j; return x and its sum."""
+    """Solve x_first = 1, s_k x_k = Σ_{j<k} W_kj x_j; return x and its sum."""
     x = tl.where(i == first, 1.0, 0.0).to(tl.float64)
     total = tl.sum(tl.where(i == 0, 1.0, 0.0).to(tl.float64))
     for k in range(first + 1, n):
@@ -113,7 +113,7 @@ def _slopes(gamma, alpha, used, i, BLOCK: tl.constexpr):
 
 @triton.jit
 def _load_rates(edges, mask, used, rows, i, n):
-    """Return some rows of rates, and which of them are between valid words."""
+    """Return some rows of rates, and a mask of the rates between valid words."""
     graph = tl.program_id(0).to(tl.int64)
     pairs = tl.load(mask + graph * n + rows, mask=rows < n, other=0) != 0
     pairs = pairs[:, None] & used[None, :] & (rows[:, None] != i[None, :])
@@ -141,7 +141,7 @@ def _flows(edges, mask, exponent, x, used, i, n, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "keep"])
 def solve_short(edges, mask, weights, factors, n, keep, BLOCK: tl.constexpr):
-    """Weights and factors of a graph of at most BLOCK words per program."""
+    """Compute weights and factors of one graph of at most BLOCK words per program."""
     graph = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     used = tl.load(mask + graph * n + i, mask=i < n, other=0) != 0
@@ -189,7 +189,7 @@ def solve_short(edges, mask, weights, factors, n, keep, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def adjoint_short(grad, factors, mask, grad_edges, n, BLOCK: tl.constexpr):
-    """Gradient to the edges of a graph of at most BLOCK words per program."""
+    """Compute the edge gradient of one graph of at most BLOCK words per program."""
     graph = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     used = tl.load(mask + graph * n + i, mask=i < n, other=0) != 0

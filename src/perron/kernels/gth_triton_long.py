@@ -8,9 +8,9 @@ of a panel are launched in sequence:
     update_panel   the rows and columns of the factors, and W without the panel
     solve_long     the weights, from the factors of all panels
     adjoint_long   u and α, from the factors of all panels
-    edge_grads    (u_i - u_j) α_j
+    edge_grads     (u_i - u_j) α_j
 
-Letters are those of `gth_triton_kernels`.
+The notation is that of `gth_triton_kernels`.
 """
 
 import triton
@@ -39,13 +39,13 @@ PART = tl.constexpr(4)  # columns of a panel at a time in registers
 
 @triton.jit
 def _element(vector, i, k):
-    """Element k of a vector over i."""
+    """Return element k of a vector over i."""
     return tl.sum(tl.where(i == k, vector, 0.0))
 
 
 @triton.jit(do_not_specialize=["n"])
 def prepare(edges, mask, W, exponents, n, BLOCK: tl.constexpr):
-    """W is the scaled rates; the exponent of an invalid graph is NaN."""
+    """Write the scaled rates W; the exponent of an invalid graph is NaN."""
     graph = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     used = tl.load(mask + graph * n + i, mask=i < n, other=0) != 0
@@ -112,7 +112,7 @@ def factor_panel(W, factors, exponents, begin, n, TILE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["begin", "n"])
 def update_panel(W, factors, begin, n, TILE: tl.constexpr):
-    """W_ij += Σ_k P_ik W_kj for words k of a panel and a tile of the words before it.
+    """Add Σ_k P_ik W_kj, for words k of a panel, to a tile of the words before it.
 
     Each program computes P of its rows and W_kj of its columns again, from W before
     the panel and the diagonal block of the factors.
@@ -153,7 +153,7 @@ def update_panel(W, factors, begin, n, TILE: tl.constexpr):
 
 @triton.jit
 def _diagonal_block(factors, begin, n):
-    """The block of the factors between the words of a panel."""
+    """Return the block of the factors between the words of a panel."""
     r = begin + tl.arange(0, PANEL)
     place = tl.program_id(0).to(tl.int64) * n * n + r[:, None] * n + r[None, :]
     inside = (r[:, None] < n) & (r[None, :] < n)
@@ -162,7 +162,7 @@ def _diagonal_block(factors, begin, n):
 
 @triton.jit
 def _rows_before(factors, begin, i, n):
-    """The rows of a panel in the factors, up to the panel."""
+    """Return the rows of a panel in the factors, up to the panel."""
     r = begin + tl.arange(0, PANEL)
     place = tl.program_id(0).to(tl.int64) * n * n + r[:, None] * n + i[None, :]
     inside = (r[:, None] < n) & (i[None, :] < begin)
@@ -171,7 +171,7 @@ def _rows_before(factors, begin, i, n):
 
 @triton.jit
 def _balance_long(factors, i, first, n, BLOCK: tl.constexpr):
-    """x_first = 1, s_k x_k = Σ_{j<k} W_kj x_j; return x and its sum."""
+    """Solve x_first = 1, s_k x_k = Σ_{j<k} W_kj x_j; return x and its sum."""
     r = tl.arange(0, PANEL)
     x = tl.zeros((BLOCK,), tl.float64)
     total = tl.sum(tl.where(i == 0, 1.0, 0.0).to(tl.float64))
@@ -199,7 +199,7 @@ def _balance_long(factors, i, first, n, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def solve_long(edges, mask, factors, exponents, weights, n, BLOCK: tl.constexpr):
-    """Weights of a graph per program."""
+    """Compute the weights of one graph per program."""
     graph = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     used = tl.load(mask + graph * n + i, mask=i < n, other=0) != 0
@@ -219,7 +219,7 @@ def solve_long(edges, mask, factors, exponents, weights, n, BLOCK: tl.constexpr)
 
 @triton.jit(do_not_specialize=["n"])
 def adjoint_long(grad, factors, mask, vectors, n, BLOCK: tl.constexpr):
-    """Vectors (3, N) of a graph per program: u in two pieces, and α times the scale."""
+    """Compute u in two parts and scaled α, (3, N), of one graph per program."""
     graph = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     r = tl.arange(0, PANEL)
@@ -300,7 +300,7 @@ def adjoint_long(grad, factors, mask, vectors, n, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def edge_grads(vectors, mask, grad_edges, n, TILE: tl.constexpr):
-    """A tile of (u_i - u_j) α_j per program, clamped to the range of float32."""
+    """Write one tile of (u_i - u_j) α_j per program, clamped to float32's range."""
     graph = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * TILE + tl.arange(0, TILE)
     j = tl.program_id(2) * TILE + tl.arange(0, TILE)

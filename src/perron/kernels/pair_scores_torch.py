@@ -20,7 +20,7 @@ def forward(
     """Return the scores (B, H, N, N), computed in blocks of target tokens.
 
     Args:
-        x: (R, 2, H, K), see `perron.pooling.pair_scores`.
+        x: (R, 2, H, K); see `perron.pooling.pair_scores`.
         w: (H, K), weights of the output layer of each head.
         mask: (B, N), True on valid tokens.
         activation: Key of `ACTIVATIONS`.

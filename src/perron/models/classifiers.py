@@ -50,7 +50,8 @@ def _pretrained_encoder(
         from perron.layers.pretrained import HuggingFaceEncoder
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"encoder hf needs {error.name}. Run: pip install 'perron[hf]'"
+            f"encoder hf requires {error.name}. Install it with: pip install "
+            "'perron[hf]'"
         ) from error
     return HuggingFaceEncoder(
         embed_dim,
@@ -134,11 +135,12 @@ class Classifier(nn.Module, ABC):
         if states is not None:
             if ids is not None or lengths is None or not self.has_frozen_encoder:
                 raise ValueError(
-                    "states require lengths, no ids, and a frozen pretrained encoder."
+                    "states require lengths and a frozen pretrained encoder, and "
+                    "exclude ids."
                 )
             return encoder.combine(states.to(self.embedding.vectors.weight.dtype))
         if ids is None:
-            raise ValueError("ids must be given unless states are.")
+            raise ValueError("ids is required unless states is passed.")
         return encoder(self.embedding(ids), mask, lengths=lengths)
 
     def _build_head(self, embed_dim: int) -> ClassifierHead:
@@ -321,14 +323,15 @@ class DocumentClassifier(Classifier):
         if ids is not None and ids.ndim == 3:
             if mask is None or sentences is not None or lengths is not None:
                 raise ValueError(
-                    "ids of shape (B, S, N) must have a mask, without sentences or "
+                    "ids of shape (B, S, N) require a mask, and exclude sentences and "
                     "lengths."
                 )
             return self._classify_padded(ids, mask, need_edges)
         if sentences is None:
             shape = "" if ids is None else f" for ids of shape {tuple(ids.shape)}"
             raise ValueError(
-                f"sentences must be given{shape}. Pass them, or ids of shape (B, S, N)."
+                f"sentences is required{shape}. Pass it, or pass ids of shape "
+                "(B, S, N)."
             )
         states = self._encode(ids, mask, lengths, states)
         words = self.aggregator(states, mask, lengths=lengths, need_edges=need_edges)

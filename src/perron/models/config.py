@@ -35,7 +35,7 @@ from perron.registry import (
 
 
 class Settings(BaseModel):
-    """Base class for settings: frozen, and unknown keys are errors."""
+    """Base class for settings, which are frozen and reject unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     _check_names = model_validator(mode="before")(check_setting_names)
@@ -53,7 +53,7 @@ class HuggingFaceSettings(Settings):
 
     Attributes:
         name: ``"hf"``.
-        model: Folder, name of a model on the hub, or ``package:NAME``.
+        model: Folder, name of a model on the Hub, or ``package:NAME``.
         freeze: Whether to keep the model fixed during training, including embeddings.
         keep_special_tokens: Whether to pool special tokens such as ``[CLS]``, too.
         layers: ``"last"``, ``"mix"`` (a learned weighted mean over all layers), or a
@@ -199,8 +199,8 @@ class ModelSettings(Settings):
         settings = [self.sentence_encoder, self.sentence_aggregator]
         if self.kind != "document" and any(part is not None for part in settings):
             raise ValueError(
-                "sentence_encoder and sentence_aggregator need kind = 'document', got "
-                f"kind = {self.kind!r}."
+                "sentence_encoder and sentence_aggregator require kind = 'document', "
+                f"got kind = {self.kind!r}."
             )
         return self
 

@@ -90,7 +90,7 @@ class Aggregator(nn.Module, ABC):
         """Initialize an aggregator without parameters.
 
         Args:
-            embed_dim: Dimension of the states. Defaults to any dimension.
+            embed_dim: Dimension of the states. None accepts any dimension.
             device: Device of the parameters, if any.
             dtype: Data type of the parameters, if any.
         """

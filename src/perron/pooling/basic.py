@@ -31,7 +31,8 @@ class MeanPool(Aggregator):
 class FirstPool(Aggregator):
     """First-token pooling:  h̄ = h_1, with α_1 = 1.
 
-    For encoders pretrained to represent a text by its first token, such as ``[CLS]``.
+    Suited to encoders that were pretrained to represent a text by its first token, such
+    as ``[CLS]``.
     """
 
     recipe_name = "first"
@@ -170,7 +171,8 @@ class DynamicRoutingPool(Aggregator):
             embed_dim: Dimension of the states.
             num_capsules: Number of capsules.
             num_iterations: Number of routing iterations.
-            reverse: Normalize the routing weights over tokens instead of capsules.
+            reverse: Whether to normalize the routing weights over tokens instead of
+                capsules.
             capsule_dim: Dimension of a capsule. Defaults to
                 ``embed_dim / num_capsules``, rounded up.
             device: Device of the parameters.

@@ -130,7 +130,7 @@ class CentralityPool(Aggregator):
     head has its own graph, and the vectors of all heads are concatenated.
 
     If A_ij hardly depends on j, this reduces to self-attention. Four options may help
-    the model to make more use of the graph. ``source_init_gain`` gives j more influence
+    the model make more use of the graph. ``source_init_gain`` gives j more influence
     at initialization. ``edge_dropout`` weakens random edges during training.
     ``max_relative_distance`` adds a bias for the distance between two tokens.
     ``value="incoming"`` combines each token with the sources of its weight,
@@ -166,7 +166,7 @@ class CentralityPool(Aggregator):
             hidden_dim: Number of hidden units per head of the network that scores pairs
                 (shared by all heads if connectivity is ``"query"`` or ``"low_rank"``).
             num_heads: Number of heads, each with its own graph.
-            connectivity: Scoring function of pairs. ``"mlp"`` is the paper's network,
+            connectivity: Function that scores pairs. ``"mlp"`` is the paper's network,
                 ``"bilinear"`` a scaled dot product, and ``"query"`` is equivalent to
                 self-attention. ``"low_rank"`` takes time and memory linear in the
                 number of tokens. Alternatively, the name of a registered

@@ -297,7 +297,7 @@ _MAX_GRAPH_BYTES = 2_000_000_000
 
 
 class Topics(NamedTuple):
-    """Transition probabilities (…, H r), as in `TokenBatch`."""
+    """Transition probabilities between tokens and topics, (…, H r)."""
 
     token_to_topic: Tensor  # Q, sums to one over the topics of a token
     topic_to_token: Tensor  # P, sums to one over the tokens of a text

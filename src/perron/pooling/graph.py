@@ -52,7 +52,7 @@ class GraphCentralityPool(nn.Module):
         """Initialize the module.
 
         Args:
-            embed_dim: Dimension of the states. Defaults to any dimension.
+            embed_dim: Dimension of the states. None accepts any dimension.
             dim: Axis of the outgoing edges of a token, along which they are normalized
                 to sum to one. Required. Use -1 for attention maps, whose rows sum to
                 one because token i attends to tokens j. Use -2 for graphs whose columns

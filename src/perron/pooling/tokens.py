@@ -4,7 +4,7 @@ Per-token operations act on the last axis of ``states`` in both layouts, and red
 over a text are methods of the batch. An aggregator is therefore written only once, and
 padding costs nothing where it can be avoided. Eager calls on the CPU use the ragged
 layout. Traced graphs are padded, because their shapes must not depend on the mask.
-Other devices are padded as well, because removing padding would require a
+Batches on other devices are padded as well, because removing padding would require a
 synchronization.
 """
 
@@ -73,7 +73,7 @@ class TokenBatch(ABC):
         """Broadcast per-text values to tokens, in a shape compatible with (…, K)."""
 
     def mean_weights(self) -> Tensor:
-        """Return weights (…, 1) of one over the number of tokens."""
+        """Return weights (…, 1) equal to one over the number of tokens."""
         return self.softmax(self.states.new_zeros(*self.states.shape[:-1], 1))
 
 
@@ -119,7 +119,7 @@ class RaggedTokens(TokenBatch):
 
     @cached_property
     def sum_kernels(self) -> Kernels:
-        """Kernels of sums over texts."""
+        """Kernels for sums over texts."""
         return select("segment_sum", self.states)
 
     @cached_property

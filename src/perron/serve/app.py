@@ -115,7 +115,7 @@ def create_app(
         api_key: API key that clients must send. Without a key, only requests to
             localhost are accepted.
         threads: Number of batches computed in parallel. Each of them also uses the
-            threads of torch, see ``torch.set_num_threads``.
+            threads of torch; see ``torch.set_num_threads``.
     """
     service = Service(models, limits or Limits(), threads)
     api_routes = create_routes(service)

@@ -55,7 +55,7 @@ class _Job:
 class Batcher:
     """Queue that computes the items of concurrent callers in batches, in order.
 
-    An idle thread waits a moment after the first item, for other items to join the
+    An idle thread waits a moment after the first item for other items to join the
     batch. While all threads are busy, items queue up, and the next free thread takes a
     batch from the queue.
 
@@ -63,8 +63,8 @@ class Batcher:
     and not computed.
 
     Args:
-        compute: Function from a key and items to one result per item. It runs in the
-            threads.
+        compute: Function that maps a key and items to one result per item. It runs in
+            the threads.
         max_batch: Maximum number of items per batch. Only the items of a single caller
             may exceed it.
         max_queue: Maximum number of items in the queue.

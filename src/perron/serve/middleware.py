@@ -101,9 +101,9 @@ def requires_key(path: str) -> bool:
 class AuthMiddleware:
     """Middleware that requires the API key or, if none is set, a loopback host.
 
-    The check of the host prevents DNS rebinding, in which a web page points its own
+    Checking the host prevents DNS rebinding, in which a web page points its own
     domain to 127.0.0.1 and uses the browser of a visitor to send requests to this
-    server. The check of the origin prevents cross-site requests.
+    server. Checking the origin prevents cross-site requests.
 
     Args:
         app: Next application.

@@ -27,8 +27,8 @@ class Operation(ABC):
     """A computation on texts, served at ``POST /v1/NAME``.
 
     To add an operation, define a subclass here and append an instance to `OPERATIONS`.
-    The route, the warm-up, the metrics and the OpenAPI document follow from it. The
-    first line of the docstring is the summary in the OpenAPI document.
+    The route, the warm-up, the metrics and the OpenAPI document are derived from it.
+    The first line of the docstring is the summary in the OpenAPI document.
 
     Attributes:
         name: Name of the operation.

@@ -57,7 +57,7 @@ def client_disconnected() -> ApiError:
 def json_response(
     content: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a JSON response. NaN is an error, because it is not valid JSON."""
+    """Return a JSON response. NaN raises an error, because it is not valid JSON."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
     return raw_json_response(text, status, headers)
 
@@ -78,7 +78,7 @@ async def on_api_error(_: Request, error: Exception) -> Response:
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Return an error of Starlette, such as for an unknown path, in our format."""
+    """Convert an error of Starlette, such as an unknown path, to our format."""
     assert isinstance(error, HTTPException)
     messages = {
         404: "Unknown path. GET /openapi.json lists the paths.",

@@ -113,7 +113,7 @@ def power_iteration(
 
 
 def _normalize_scale(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide by a power of two, so that squares do not overflow; return it as well."""
+    """Divide by a power of two, so that squares do not overflow; return that power."""
     if A.numel() == 0:
         return A, A.new_ones(len(A))
     largest = A.detach().abs().amax((-2, -1))

@@ -58,9 +58,9 @@ def cached_dataset(
     Args:
         rows: Rows to write. Not consumed if the file exists.
         schema: Names and types of the columns. Other fields of a row are ignored.
-        key: Name of the file, see `cache_key`.
+        key: Name of the file; see `cache_key`.
         cache: Cache folder. Defaults to `cache_folder()`.
-        metadata: Called after the last row. Its result is stored with the rows as JSON,
+        metadata: Called after the last row. Its result is stored with the rows as JSON;
             see `read_metadata`.
     """
     path = (cache or cache_folder()) / f"{key}.arrow"

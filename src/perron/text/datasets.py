@@ -232,7 +232,7 @@ def load_split(
         name: Path of a file; for the Hub, name of a split; for packaged data, one of
             train, dev and test.
         labels: Names of the classes, in the model's order.
-        root: Folder for relative paths, see `load_data`.
+        root: Folder for relative paths; see `load_data`.
     """
     source = _read_labeled(settings, name, labels, root)
     format = get_format(settings.format)
@@ -259,11 +259,11 @@ def read_texts(
     Args:
         path: File with one text per row. In a ``.txt`` file, or with the format
             ``lines``, each line is a text without a label.
-        format: Name of the format. Defaults to the format of the file's extension.
+        format: Name of the format. By default, inferred from the file extension.
         columns: Columns to read. Labels are optional.
         invalid_rows: Policy for rows that cannot be read. Defaults to raising an error.
         encoding: Encoding of text files.
-        keep_columns: Keep all columns of the file in `Row.columns`.
+        keep_columns: Whether to keep all columns of the file in `Row.columns`.
     """
     chosen = get_format(format or infer_format(path))
     file = DataFile(
@@ -361,7 +361,7 @@ def statistics(splits: Splits, settings: DataSettings, case: Case) -> Statistics
     """Compute the statistics of a dataset; word counts are cached on disk.
 
     Args:
-        splits: Data, see `load_data`.
+        splits: Data; see `load_data`.
         settings: Settings used to load the data.
         case: Whether to lowercase words before counting.
     """

@@ -85,7 +85,7 @@ def _sentencizer() -> Any:
         import spacy  # slow to import, and only documents need it
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"Splitting documents into sentences requires {error.name}. Install it "
+            f"splitting documents into sentences requires {error.name}. Install it "
             "with: pip install 'perron[documents]'"
         ) from error
 
@@ -210,7 +210,7 @@ class TextProcessor:
     def for_input(
         self, pretokenized: bool, sentence_separator: str | None
     ) -> "TextProcessor":
-        """Return a copy for texts in another form."""
+        """Return a copy for texts with another tokenization or sentence separator."""
         return replace(
             self, pretokenized=pretokenized, sentence_separator=sentence_separator
         )
@@ -261,7 +261,7 @@ class TextProcessor:
         return items[: self.max_words - count] + items[len(items) - count :]
 
     def _has_content(self, items: list[_Item]) -> bool:
-        """Return whether there is more than special tokens."""
+        """Return whether the text has any tokens besides special tokens."""
         before, after = self._special_tokens
         return len(items) > len(before + after)
 

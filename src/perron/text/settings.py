@@ -31,7 +31,7 @@ def data_source(data: str, format: str | None = None) -> dict[str, Any]:
 
     Args:
         data: Name of a packaged dataset, ``hub:NAME``, or path of a file.
-        format: Format of the file. Defaults to the format of its extension.
+        format: Format of the file. By default, inferred from its extension.
     """
     for name, known_format in formats.items():
         if known_format.location == "package" and data == name:
@@ -42,7 +42,7 @@ def data_source(data: str, format: str | None = None) -> dict[str, Any]:
 
 
 class DataSettings(BaseModel):
-    """Data settings. A setting that does not apply to the format is an error."""
+    """Data settings. Settings that do not apply to the format are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     _check_names = model_validator(mode="before")(check_setting_names)

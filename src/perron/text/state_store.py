@@ -33,7 +33,7 @@ _KEY_BYTES = 16
 
 @dataclass(frozen=True)
 class Sequences:
-    """Token sequences that are encoded independently: texts, or sentences.
+    """Token sequences that are encoded independently: texts or sentences.
 
     Attributes:
         ids: Token ids of all sequences, concatenated.

@@ -239,7 +239,7 @@ class SpecialTokens(NamedTuple):
 class SubwordTokenizer(TextTokenizer):
     """Tokenizer of a pretrained model, which also tracks which subwords form a word.
 
-    By default the ids do not include special tokens, which the encoder adds.
+    By default, the ids do not include special tokens, which the encoder adds.
     Pretokenized text is split into words at whitespace only, and Penn Treebank escapes
     such as ``-LRB-`` are replaced by the characters they stand for, because the model
     did not see them in pretraining.
@@ -253,7 +253,8 @@ class SubwordTokenizer(TextTokenizer):
 
         Args:
             tokenizer: Tokenizer of the model. It is not modified.
-            keep_special_tokens: Include the special tokens in the ids of each text.
+            keep_special_tokens: Whether to include the special tokens in the ids of
+                each text.
         """
         # A copy without truncation and padding, which may be enabled in the original.
         self._raw = Tokenizer.from_str(tokenizer.to_str())
@@ -279,8 +280,8 @@ class SubwordTokenizer(TextTokenizer):
         Args:
             content: Content of the file.
             path: Path of the file, for error messages.
-            keep_special_tokens: Include the special tokens in the ids of each text. The
-                file does not contain this setting.
+            keep_special_tokens: Whether to include the special tokens in the ids of
+                each text. The file does not contain this setting.
         """
         return cls(parse_tokenizer(content, path), keep_special_tokens)
 

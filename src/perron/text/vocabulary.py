@@ -60,7 +60,7 @@ def count_words(
 def count_dataset_words(
     dataset: Dataset, case: Case, settings: DataSettings
 ) -> dict[str, int]:
-    """Count the words of a dataset, including second texts; cached on disk."""
+    """Count the words of a dataset, including second texts, with a cache on disk."""
     names = [name for name in ("text", "pair") if name in dataset.column_names]
     texts = _TextBatches(dataset, names, settings.sentence_separator)
     key_values = {
@@ -178,8 +178,8 @@ def build_vocabulary(
     Args:
         counts: Number of occurrences of each word in the training texts.
         text: Text settings.
-        sources: Word vectors to read, see `read_vectors`.
-        skip_invalid: Skip invalid rows of word vectors.
+        sources: Word vectors to read; see `read_vectors`.
+        skip_invalid: Whether to skip invalid rows of word vectors.
         progress: Progress callback.
     """
     wanted = wanted_words(select_words(counts, text.min_count)) - {UNKNOWN}

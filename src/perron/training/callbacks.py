@@ -44,7 +44,7 @@ class Callback:
     def on_evaluate(self, loop: "Loop", record: dict[str, Any]) -> None:
         """Called after an epoch, while the model holds the evaluated weights.
 
-        With ``training.ema_decay`` these are the averaged weights. ``record`` is the
+        With ``training.ema_decay``, these are the averaged weights. ``record`` is the
         same as in `on_epoch_end`.
         """
 
@@ -236,5 +236,5 @@ def check_trackers(names: Sequence[str]) -> None:
         if name not in available:
             raise SettingsError(
                 f"log_with={name!r} requires the package {name}, which is not "
-                f"installed. Install it with pip install {name}."
+                f"installed. Install it with: pip install {name}"
             )

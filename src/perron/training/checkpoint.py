@@ -181,7 +181,7 @@ class BestModel(Callback):
         remove_staged(self._folder)
 
     def _write_files(self) -> None:
-        """Replace tokenizer and configuration if they belong to another model."""
+        """Replace the tokenizer and configuration if they belong to another model."""
         if self._has_written_files:
             return
         paths = {self._folder / name: content for name, content in self._files.items()}

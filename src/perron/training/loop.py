@@ -35,8 +35,8 @@ from perron.training.state import (
 class SingleDevice:
     """The part of accelerate's `Accelerator` that `Loop` uses, for one device.
 
-    `Accelerator` has global state and joins distributed launches. A loop that is
-    embedded in another program must do neither.
+    `Accelerator` keeps global state and joins distributed launches, which a loop that
+    is embedded in another program must not do.
     """
 
     process_index, num_processes, is_main_process = 0, 1, True
@@ -130,7 +130,7 @@ class Loop:
         callbacks: Sequence[Callback] = (),
         stop: StopRequest | None = None,
     ) -> None:
-        """Set up optimizer, schedule and random state.
+        """Set up the optimizer, the schedule and the random state.
 
         Args:
             model: Classifier to train in place.
@@ -199,7 +199,7 @@ class Loop:
                 raise TrainingInterrupted(self.stop_signal)
 
     def _train_step(self, rows: np.ndarray, rate: float) -> tuple[float, float, int]:
-        """Take one step; return summed loss, number correct, and a signal number or 0.
+        """Take one step; return the loss, the number correct, and a signal number or 0.
 
         The gradient is that of the mean loss over the batch, which is divided among the
         processes. Each process splits its share into micro-batches.
@@ -234,7 +234,7 @@ class Loop:
         return loss, correct, stop
 
     def _add_gradient(self, rows: np.ndarray, weight: float, batch_size: int) -> Tensor:
-        """Accumulate the gradient of some rows; return summed loss and number correct.
+        """Accumulate the gradient of some rows; return the loss and the number correct.
 
         Gradients are averaged over processes, so each process scales its own sum up.
         ``batch_size`` is the number of texts in the batch over all processes.
@@ -250,7 +250,7 @@ class Loop:
         return torch.stack([loss.detach(), weight * correct.sum().to(loss)])
 
     def _reduce(self, sums: Tensor, stop: int) -> tuple[float, float, int]:
-        """Sum over processes. A signal to any process stops all at the same step."""
+        """Sum over processes, so that a signal to one stops all at the same step."""
         if self.accelerator.num_processes > 1:
             sums = torch.cat([sums, sums.new_tensor([stop > 0])])
             sums = self.accelerator.reduce(sums, "sum")

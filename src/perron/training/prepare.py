@@ -185,7 +185,7 @@ def build_classifier(
             Not called for a pretrained encoder, which has its own vocabulary.
         vectors: Sources of word vectors to concatenate.
         vector_std: Standard deviation to scale each source to.
-        skip_invalid: Skip invalid rows of word vectors.
+        skip_invalid: Whether to skip invalid rows of word vectors.
         progress: Callback for the progress of reading word vectors.
     """
     sizes = text.max_words, text.max_sentences
@@ -246,7 +246,7 @@ def _read_pretrained(
         from perron.layers.pretrained import load_pretrained_model
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"{where} requires {error.name}. Install it with pip install 'perron[hf]'."
+            f"{where} requires {error.name}. Install it with: pip install 'perron[hf]'"
         ) from error
     source = load_pretrained_model(settings.model, where)
     try:

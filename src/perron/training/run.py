@@ -119,8 +119,8 @@ def train(
         recipe: Settings of the run.
         folder: Folder of the run. Must not contain another run.
         root: Folder of the datasets.
-        resume: Resume from the last checkpoint, if there is one. If the run has
-            finished, return its result.
+        resume: Whether to resume from the last checkpoint, if there is one. If the
+            run has finished, its result is returned.
         callbacks: Callbacks, called in the main process before the checkpoint is
             written.
         log_with: Experiment trackers supported by accelerate, such as tensorboard or

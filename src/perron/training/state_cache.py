@@ -116,7 +116,7 @@ class StateCache:
 
     @cached_property
     def _use_bf16(self) -> bool:
-        """Whether to encode in bfloat16: on CPUs and GPUs with instructions for it."""
+        """Return whether to encode in bfloat16, which requires hardware support."""
         if self._dtype == "float32":
             return False
         if self._device.type == "cuda":
@@ -168,7 +168,7 @@ class StateCache:
         return missing
 
     def _fill(self, sequences: Sequence[Sequences]) -> str:
-        """Encode what is missing; return why that is impossible, or an empty string."""
+        """Encode missing texts; return why that is impossible, or an empty string."""
         missing = self._missing(sequences)
         if not missing:
             return ""

@@ -1,4 +1,4 @@
-"""Corpora larger than one machine: one callable for Ray, `datasets.map` and Spark."""
+"""Large corpora: one callable for Ray, `datasets.map` and Spark."""
 
 from perron.integrations.corpora.mapper import TextMapper
 

@@ -209,13 +209,13 @@ def run_on_ray(
             Ray is started on this machine.
         shard_rows: Maximum number of rows per shard. The default depends on the size
             of the corpus.
-        skip_invalid: Skip and count rows without a valid text instead of raising an
-            error.
+        skip_invalid: Whether to skip and count rows without a valid text instead of
+            raising an error.
         on_progress: Callback that is called after each shard.
 
     Raises:
         DataError: If a file cannot be read or written, or a row is invalid.
-        SettingsError: If the output folder contains something else.
+        SettingsError: If the output folder contains other files or another job.
     """
     source, out = Path(source), Path(out)
     for name, count in (("workers", workers), ("shard_rows", shard_rows)):

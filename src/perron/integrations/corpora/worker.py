@@ -36,7 +36,8 @@ class WorkerConfig:
         corpus: Folder that the files of shards are relative to.
         out: Output folder.
         schema: Schema of a part.
-        skip_invalid: Skip rows without a valid text instead of raising an error.
+        skip_invalid: Whether to skip rows without a valid text instead of raising an
+            error.
     """
 
     mapper: TextMapper
@@ -47,7 +48,7 @@ class WorkerConfig:
 
 
 class ShardWorker:
-    """Compute the parts of shards, one at a time. Each Ray Data actor runs one worker.
+    """Computes the parts of shards, one at a time. Each Ray Data actor runs one worker.
 
     A part is written to a uniquely named temporary file and renamed when it is
     complete. A shard can therefore be started any number of times, even on several
@@ -80,13 +81,13 @@ class ShardWorker:
             return result | {"problem": str(error)}
 
     def _check_deaths(self, shard: Shard, path: Path) -> None:
-        """Refuse a shard that kills its workers; each left a temporary file behind."""
+        """Reject a shard that kills its workers; each of them left a temporary file."""
         deaths = len(list(path.parent.glob(f".{path.name}.*.part")))
         if deaths >= MAX_WORKER_DEATHS:
             raise DataError(
                 f"{deaths} workers died on rows {shard.start + 1} to "
-                f"{shard.start + shard.rows}, possibly out of memory. Use fewer "
-                "workers per machine.",
+                f"{shard.start + shard.rows}, possibly because they ran out of "
+                "memory. Use fewer workers per machine.",
                 self.config.corpus / shard.file,
             )
 

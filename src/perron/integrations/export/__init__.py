@@ -6,7 +6,7 @@ try:
     import onnxscript  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"perron.integrations.export needs {error.name}. Run: "
+        f"perron.integrations.export requires {error.name}. Install it with: "
         "pip install 'perron[export]'",
         name=error.name,
     ) from error

@@ -92,7 +92,7 @@ class ExportModule(nn.Module):
             ids: Token ids, (B, N) for B texts of up to N tokens, or (B, S, N) for
                 documents of up to S sentences.
             lengths: Number of tokens of each text, (B), or of each sentence, (B, S). A
-                document ends with its last non-empty sentence.
+                document ends with its last nonempty sentence.
             pair_ids: Token ids of the second texts, (B, N'), for pair models.
             pair_lengths: Number of tokens of each second text, (B).
         """

@@ -39,7 +39,7 @@ def onnx_runner(path: Path) -> Run:
 
 
 def torch_runner(path: Path) -> Run:
-    """Return a function that runs a file of `torch.export`."""
+    """Return a function that runs an exported program of `torch.export`."""
     program = torch.export.load(path).module()
 
     def run(inputs: dict[str, Tensor]) -> dict[str, np.ndarray]:
@@ -128,7 +128,8 @@ def export_onnx(
         source: Trained model. tokenizer.json is written only for a `Pipeline`.
         folder: Output folder. It is created if it does not exist.
         opset: Version of the ONNX operator set.
-        replace: Write into a folder that is not empty, replacing an earlier export.
+        replace: Whether to write into a folder that is not empty, replacing an
+            earlier export.
 
     Raises:
         DataError: If the model cannot be exported, the exported model differs, or the

@@ -191,7 +191,7 @@ class TextEstimator(BaseEstimator):
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:
-        """Return the tags: samples are strings."""
+        """Return the tags, which declare that samples are strings."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.one_d_array = True
@@ -200,7 +200,7 @@ class TextEstimator(BaseEstimator):
 
 
 class _History(Callback):
-    """Record the loss and the validation score of each epoch."""
+    """Records the loss and the validation score of each epoch."""
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
@@ -219,7 +219,7 @@ class _History(Callback):
 
 
 class _BestWeights(Callback):
-    """Keep the weights of the best epoch in memory."""
+    """Keeps the weights of the best epoch in memory."""
 
     def __init__(self) -> None:
         self.weights: dict[str, torch.Tensor] = {}

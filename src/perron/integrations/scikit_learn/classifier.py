@@ -67,7 +67,7 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
             of the best epoch. If False, all ``max_iter`` epochs are trained.
         validation_fraction (float, default=0.1): Fraction of the training texts of each
             class to hold out for early stopping. Must be between 0 and 1.
-        n_iter_no_change (int, default=3): Number of epochs without improvement of the
+        n_iter_no_change (int, default=3): Number of epochs without improvement in the
             validation accuracy before training stops.
         class_weight (dict, "balanced" or None, default=None): Weights associated with
             classes, as ``{class_label: weight}``. They apply to the training loss and
@@ -156,8 +156,8 @@ class CentralityVectorizer(
 
     The parameters are those of `CentralityClassifier`. If ``model`` is None, `fit`
     trains a model on texts and labels, as the classifier does. Otherwise, ``model`` is
-    the folder of a trained Perron model, which `fit` loads without training it. Then
-    ``y`` is not needed and all other parameters except ``device`` are ignored.
+    the folder of a trained Perron model, which `fit` loads without training it. In
+    that case, ``y`` is not needed and all parameters except ``device`` are ignored.
     """
 
     def fit(

@@ -189,7 +189,7 @@ class Parameters(Settings):
 
     @property
     def text(self) -> TextSettings:
-        """Settings of the text processing."""
+        """Settings of the text processor."""
         return TextSettings(
             case="lower" if self.lowercase else "keep",
             min_count=self.min_count,
@@ -201,7 +201,8 @@ class Parameters(Settings):
         """Return the settings of the model.
 
         Args:
-            embedding_dim: Dimension of the word vectors. Defaults to the parameter.
+            embedding_dim: Dimension of the word vectors. Defaults to the parameter of
+                the estimator.
         """
         table = {
             "embedding": {

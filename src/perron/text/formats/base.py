@@ -236,7 +236,7 @@ class Format(ABC):
         """Yield the rows of a file; pass invalid rows to `DataFile.report`."""
 
     def read_texts(self, file: DataFile) -> Iterator[Row]:
-        """Yield texts to classify. Labels are optional. Defaults to `read`."""
+        """Yield texts to classify. Labels are optional. Calls `read` by default."""
         if self.location != "file":
             raise SettingsError(
                 f"{file.name}: format must be a file format, got {self.name!r}."
@@ -244,7 +244,7 @@ class Format(ABC):
         return self.read(file)
 
     def open(self, file: DataFile, root: Path | None = None) -> DataFile:
-        """Return the file with its path resolved, see `find_file`."""
+        """Return the file with its path resolved; see `find_file`."""
         return replace(file, path=find_file(file.name, root))
 
     def files(self, names: Iterable[str], root: Path | None = None) -> list[Path]:

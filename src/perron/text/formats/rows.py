@@ -71,7 +71,7 @@ class Columns(NamedTuple):
         Args:
             number: Line or row number.
             record: Values by column name.
-            keep: Keep all columns in `Row.columns`.
+            keep: Whether to keep all columns in `Row.columns`.
 
         Raises:
             InvalidRowError: If a field is missing or has the wrong type.

