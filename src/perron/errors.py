@@ -173,6 +173,6 @@ def needs_extra(extra: str, option: str) -> Iterator[None]:
             raise
         missing = error.name.partition(".")[0]
         raise SettingsError(
-            f"{option} requires {missing}. Install it with pip install "
-            f"'perron[{extra}]'."
+            f"{option} requires {missing}. Install it with: pip install "
+            f"'perron[{extra}]'"
         ) from error
