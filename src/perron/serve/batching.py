@@ -246,7 +246,7 @@ class Service:
         self.metrics.set_queue_length(lambda: self.batcher.waiting)
 
     def find(self, name: str | None) -> Pipeline:
-        """Return the model with this name. None is the first model."""
+        """Return the model with this name. None selects the first model."""
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
@@ -291,7 +291,7 @@ class Service:
     def _submit(
         self, key: BatchKey, items: list[Item]
     ) -> "list[asyncio.Future[list[Any]]]":
-        """Add texts to the queue, in one job or, if not batched, one job per text."""
+        """Add texts to the queue, as one job or, without batching, as one job each."""
         exclusive = not key.operation.is_batched
         groups = [[item] for item in items] if exclusive else [items]
         jobs: list[asyncio.Future[list[Any]]] = []
