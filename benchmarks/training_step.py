@@ -132,7 +132,7 @@ def conclusions(rows: list[dict]) -> list[str]:
     """Summarize the cost of centrality relative to self-attention."""
 
     def ratios(method: str) -> str:
-        return ", ".join(f"{r['ratio']:.2f}" for r in rows if r["method"] == method)
+        return " and ".join(f"{r['ratio']:.2f}" for r in rows if r["method"] == method)
 
     return [
         f"a step with centrality takes {ratios('centrality')} times as long as one "
