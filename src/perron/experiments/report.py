@@ -215,7 +215,7 @@ def explain_p_values(study: Study, rows: Sequence[SummaryRow]) -> str:
     )
     if True in covered:
         meaning += (
-            " for other seeds and other texts (t-test, seeds and texts are random)"
+            " for other seeds and other texts (t-test with random seeds and texts)"
         )
     if False in covered:
         meaning += (
