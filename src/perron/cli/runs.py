@@ -1,6 +1,7 @@
 """Recipes built from command-line options, and progress bars for training."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,22 @@ from perron.cli.console import print_message, progress_bar
 from perron.cli.options import DataOptions, TrainOptions
 from perron.errors import SettingsError
 from perron.files import package_folders
+from perron.models.config import HuggingFaceSettings, expand_name
 from perron.text.formats import formats
 from perron.text.settings import data_source
 from perron.training import Recipe, read_recipe, recipe_table
 from perron.training.callbacks import Callback, part_metrics
 from perron.training.loop import Loop
 from perron.training.metrics import format_metrics
+from perron.training.recipe import default_encoder
 
-# Recipes without data, used for --data without a recipe.
-OWN_DATA_RECIPE = "own"
+# Recipes without data, used for --data without a recipe: with word vectors, and with a
+# frozen pretrained encoder.
+WORD_VECTOR_RECIPE = "own"
+FROZEN_RECIPE = "frozen"
 PRETRAINED_RECIPE = "pretrained"
+TUNING_RECIPE = "tune"
+_HF = "hf:"
 # Training settings that --encoder hf:NAME copies from `PRETRAINED_RECIPE`.
 _FINE_TUNING_KEYS = (
     "learning_rate",
@@ -51,8 +58,10 @@ def resolve_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
             "a file with --data FILE."
         )
     options.check()
-    is_pretrained = (options.encoder or "").startswith("hf:")
-    default = PRETRAINED_RECIPE if is_pretrained else OWN_DATA_RECIPE
+    if options.recipe is None:
+        options = _choose_encoder(options)
+    is_pretrained = (options.encoder or "").startswith(_HF)
+    default = FROZEN_RECIPE if is_pretrained else WORD_VECTOR_RECIPE
     table = recipe_table(options.recipe or default)
     if options.data is not None:
         table = _set_data(table, options)
@@ -63,7 +72,7 @@ def resolve_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
     if options.vectors is not None:
         table["vectors"] = [name for name in options.vectors if name != "none"]
     if options.encoder is not None:
-        table = _set_encoder(table, options.encoder, options.vectors is not None)
+        table = _set_encoder(table, options)
     training = {
         "seed": seed,
         "metric_for_best_model": options.select,
@@ -74,6 +83,39 @@ def resolve_recipe(options: TrainOptions, seed: int | None = None) -> Recipe:
     table = _updated(table, "training", **changes)
     recipe = read_recipe(table, options.set_ or (), options.recipe or "settings")
     return _resolve_data_paths(recipe, options.data_dir)
+
+
+def _choose_encoder(options: TrainOptions) -> TrainOptions:
+    """Return options that name an encoder, and print which one was chosen and why."""
+    if options.encoder is not None or options.vectors is not None:
+        return options
+    name, reason = default_encoder()
+    if name.startswith(_HF):
+        print_message(
+            f"encoder: {name}, frozen. {reason} For word vectors, use --encoder bilstm."
+        )
+    else:
+        print_message(f"encoder: {name} over word vectors. {reason}")
+    return replace(options, encoder=name)
+
+
+def tuning_recipe(recipe: Recipe, folder: Path) -> Recipe:
+    """Return the settings to fine-tune the encoder of a model trained with it frozen.
+
+    Args:
+        recipe: Settings of the trained model.
+        folder: Folder of the trained model, from which tuning starts.
+    """
+    if not isinstance(recipe.model.encoder, HuggingFaceSettings):
+        raise SettingsError(
+            "--tune requires a pretrained encoder. Name one with --encoder hf:NAME."
+        )
+    table = recipe.model_dump(mode="json", exclude_none=True)
+    table["model"]["encoder"]["freeze"] = False
+    table["initial_model"] = os.path.abspath(folder)
+    return read_recipe(
+        _updated(table, "training", **recipe_table(TUNING_RECIPE)["training"])
+    )
 
 
 def _set_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
@@ -95,18 +137,29 @@ def _set_data(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
     return table
 
 
-def _set_encoder(table: dict[str, Any], name: str, has_vectors: bool) -> dict[str, Any]:
+def _set_encoder(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]:
     """Return the settings with another encoder, and matching training settings."""
-    table = _updated(table, "model", encoder=name)
-    if not name.startswith("hf:"):
+    name = str(options.encoder)
+    if name.startswith(_HF) and options.recipe is None:
+        encoder = table["model"]["encoder"] | {"model": name.removeprefix(_HF)}
+        return _set_sentence_encoder(_updated(table, "model", encoder=encoder))
+    if expand_name(table["model"].get("encoder"))["name"] != name:  # keep its options
+        table = _updated(table, "model", encoder=name)
+    if not name.startswith(_HF):
         return table
-    if not has_vectors:  # --vectors is kept, so that validation can reject it
+    if options.vectors is None:  # --vectors is kept, so that validation can reject it
         table["vectors"] = []
     limits = {"max_words", "max_sentences"}
     text = {key: value for key, value in table.get("text", {}).items() if key in limits}
     settings = recipe_table(PRETRAINED_RECIPE)["training"]
     settings = {key: settings[key] for key in _FINE_TUNING_KEYS}
-    table = _updated({**table, "text": text}, "training", **settings)
+    return _set_sentence_encoder(
+        _updated({**table, "text": text}, "training", **settings)
+    )
+
+
+def _set_sentence_encoder(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with an encoder for sentences, if the model needs one."""
     if table["model"].get("kind") == "document":
         sentence_encoder = {"name": "bilstm", "hidden_dim": 100}
         return _updated(table, "model", sentence_encoder=sentence_encoder)

