@@ -152,7 +152,7 @@ def package_folders(package: str) -> list[Path]:
     return [Path(folder) for folder in locations or ()]
 
 
-def digest(parts: Iterable[bytes]) -> str:
+def digest(parts: Iterable[bytes | memoryview]) -> str:
     """Return the SHA-256 digest of the concatenated parts, in hexadecimal."""
     sha256 = hashlib.sha256()
     for part in parts:

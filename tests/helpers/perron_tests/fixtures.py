@@ -71,6 +71,12 @@ def shared_cache(monkeypatch, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def small_default_encoder(monkeypatch):
+    """Train a small model by default, even if a pretrained encoder is installed."""
+    monkeypatch.setenv("PERRON_ENCODER", "bilstm")
+
+
 @pytest.fixture
 def four_threads():
     before = torch.get_num_threads()

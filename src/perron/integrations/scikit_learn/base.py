@@ -26,7 +26,7 @@ from perron.pipeline import Pipeline, load
 from perron.text.vocabulary import count_words
 from perron.training.callbacks import Callback
 from perron.training.loop import Loop, SingleDevice
-from perron.training.prepare import build_classifier
+from perron.training.prepare import build_classifier, cached_examples
 
 # torch has a single random state for all threads, so fits in threads run one at a time.
 _RNG_LOCK = Lock()
@@ -43,12 +43,12 @@ class TextEstimator(BaseEstimator):
         *,
         num_heads: Any = 1,
         connectivity: Any = "mlp",
-        encoder: Any = "bilstm",
+        encoder: Any = "auto",
         hidden_dim: Any = 100,
         embedding_dim: Any = 100,
         vectors: Any = None,
         vector_words: Any = 20_000,
-        dropout: Any = 0.4,
+        dropout: Any = None,
         lowercase: Any = True,
         min_count: Any = 1,
         max_vocabulary: Any = None,
@@ -124,7 +124,8 @@ class TextEstimator(BaseEstimator):
             train_texts = [texts[row] for row in used[splits[0]]]
             pipeline = self._initial_pipeline(parameters, train_texts, names, seed)
             columns = np.array(class_columns(pipeline, classes))
-            train, *validation = (
+            settings = parameters.training(seed)
+            parts = [
                 encode_texts(
                     pipeline.processor,
                     [texts[row] for row in used[rows]],
@@ -132,11 +133,12 @@ class TextEstimator(BaseEstimator):
                     weights[used[rows]],
                 )
                 for rows in splits
-            )
+            ]
+            train, *validation = cached_examples(pipeline.model, parts, settings)
             history, best = _History(self.verbose), _BestWeights()
             Loop(
                 pipeline.model,
-                parameters.training(seed),
+                settings,
                 train,
                 validation[0] if validation else None,
                 accelerator=SingleDevice(self.device),

@@ -29,8 +29,12 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
         connectivity (str or dict, default="mlp"): Function that scores the edges of
             ``"centrality"``: its name, or a dict with its name and options. Other
             aggregators ignore it.
-        encoder (str or dict, default="bilstm"): Encoder: its name, or a dict with its
-            name and options, as in a recipe.
+        encoder (str or dict, default="auto"): Encoder: its name, ``"hf:NAME"`` for a
+            pretrained one, or a dict with its name and options, as in a recipe. A
+            pretrained encoder is frozen by default, and its states are cached on disk,
+            so that searches encode each text only once. ``"auto"`` is a pretrained
+            encoder if one is installed and ``vectors`` is None, and ``"bilstm"``
+            otherwise; see `perron.training.recipe.default_encoder`.
         hidden_dim (int, default=100): Hidden dimension of the encoder (per direction
             for ``"bilstm"``) and of the classification head.
         embedding_dim (int, default=100): Dimension of the word vectors. Ignored if
@@ -41,8 +45,9 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
         vector_words (int, default=20000): Number of words of ``vectors``, counted from
             the start, to add to the vocabulary even if they do not occur in the
             training texts.
-        dropout (float, default=0.4): Dropout probability of the word vectors and the
-            classification head.
+        dropout (float or None, default=None): Dropout probability of the word vectors
+            or encoder states and of the classification head. If None, 0.4 for word
+            vectors, and that of the recipe ``frozen`` for a pretrained encoder.
         lowercase (bool, default=True): Whether to convert all characters to lowercase
             before building the vocabulary.
         min_count (int, default=1): Minimum number of occurrences for a word to be in

@@ -1,6 +1,7 @@
 """Validation of inputs and parameters of the estimators."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import cached_property
 from reprlib import repr as shorten
 from typing import Annotated, Any
 
@@ -19,13 +20,21 @@ from perron.models.config import (
     ModelSettings,
     PositiveInt,
     Settings,
+    expand_name,
     problems,
 )
 from perron.pooling import AGGREGATORS, CONNECTIVITIES, Aggregator
 from perron.registry import Registry, component_options
 from perron.text.encoding import TextProcessor, TextSettings
 from perron.text.sampling import Examples
-from perron.training.recipe import PositiveFloat, Schedule, TrainingSettings
+from perron.training.recipe import (
+    WORD_ENCODER,
+    PositiveFloat,
+    Schedule,
+    TrainingSettings,
+    default_encoder,
+    recipe_table,
+)
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -147,6 +156,7 @@ def encode_texts(
 
 
 Component = str | dict[str, Any]  # name, or name and options
+WORD_DROPOUT = 0.4  # for word vectors and the head above them
 
 
 def _check_connectivity(value: Component) -> Component:
@@ -165,7 +175,7 @@ class Parameters(Settings):
     embedding_dim: PositiveInt
     vectors: str | tuple[str, ...] | None
     vector_words: Annotated[int, Field(ge=0)]
-    dropout: Fraction
+    dropout: Fraction | None
     lowercase: bool
     min_count: PositiveInt
     max_vocabulary: PositiveInt | None
@@ -190,6 +200,8 @@ class Parameters(Settings):
     @property
     def text(self) -> TextSettings:
         """Settings of the text processor."""
+        if self._pretrained is not None:  # which has its own vocabulary
+            return TextSettings(max_words=self.max_words)
         return TextSettings(
             case="lower" if self.lowercase else "keep",
             min_count=self.min_count,
@@ -205,26 +217,56 @@ class Parameters(Settings):
                 the estimator.
         """
         table = {
-            "embedding": {
-                "embedding_dim": embedding_dim or self.embedding_dim,
-                "dropout": self.dropout,
-            },
-            "encoder": _component(ENCODERS, self.encoder, self._encoder_options),
+            **self._encoder_table(embedding_dim),
             "aggregator": _component(
                 AGGREGATORS, self.aggregator, self._aggregator_options
             ),
-            "head": {"hidden_dim": self.hidden_dim, "dropout": self.dropout},
         }
         try:
-            settings = ModelSettings.model_validate(table)
+            return ModelSettings.model_validate(table)
         except ValidationError as error:
             raise ValueError(problems(error)[0]) from error
-        if settings.encoder.name == "hf":
+
+    @cached_property
+    def _encoder(self) -> dict[str, Any]:
+        """Name and options of the encoder."""
+        name = default_encoder().name if self.encoder == "auto" else self.encoder
+        if self.encoder == "auto" and self.vectors:
+            name = WORD_ENCODER
+        table: dict[str, Any] = expand_name(name)
+        return table
+
+    @cached_property
+    def _pretrained(self) -> dict[str, Any] | None:
+        """Model settings of the recipe for pretrained encoders, if there is one."""
+        if self._encoder.get("name") != "hf":
+            return None
+        if self.vectors:
             raise ValueError(
-                "encoder='hf:...' is not supported here. Train the model with perron "
-                "train, and pass its folder as model=..."
+                "vectors must be None for a pretrained encoder, which has its own, got "
+                f"{self.vectors!r}."
             )
-        return settings
+        model: dict[str, Any] = recipe_table("frozen")["model"]
+        return model
+
+    def _encoder_table(self, embedding_dim: int | None) -> dict[str, Any]:
+        """Return the settings of embedding, encoder and head."""
+        recipe, dropout = self._pretrained, self.dropout
+        if recipe is None:
+            dropout = WORD_DROPOUT if dropout is None else dropout
+            return {
+                "embedding": {
+                    "embedding_dim": embedding_dim or self.embedding_dim,
+                    "dropout": dropout,
+                },
+                "encoder": _component(ENCODERS, self._encoder, self._encoder_options),
+                "head": {"hidden_dim": self.hidden_dim, "dropout": dropout},
+            }
+        chosen = {} if dropout is None else {"dropout": dropout}
+        head = {**recipe["head"], "hidden_dim": self.hidden_dim, **chosen}
+        encoder = {**recipe["encoder"], **chosen, **self._encoder}
+        embedding = {} if embedding_dim is None else {"embedding_dim": embedding_dim}
+        return {"embedding": embedding, "encoder": encoder, "head": head}
 
     def _encoder_options(self, encoder: type[Encoder]) -> dict[str, Any]:
         if encoder.width_option is None:
