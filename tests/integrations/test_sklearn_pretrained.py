@@ -41,9 +41,9 @@ def test_options_override_the_recipe(bert):
     settings = (
         classifier(encoder, dropout=0.1).fit(TEXTS, LABELS).pipeline_.model.config
     )
-    assert settings.settings.encoder.layers == (1,)
-    assert settings.settings.encoder.dropout == 0.1
-    assert settings.settings.head.dropout == 0.1
+    assert settings.encoder.layers == (1,)
+    assert settings.encoder.dropout == 0.1
+    assert settings.head.dropout == 0.1
 
 
 def test_a_search_encodes_each_text_once(bert, monkeypatch):
