@@ -10,13 +10,17 @@ import pytest
 from perron_tests.errors import assert_mentions
 from perron_tests.tiny_bert import write_tiny_bert
 from perron_tests.training import TINY
+from safetensors.torch import load_file
 
 from perron.cli import main
 from perron.layers import ENCODERS
 from perron.pooling import AGGREGATORS, CONNECTIVITIES
 from perron.text.formats import formats
+from perron.training import recipe as recipe_module
 from perron.training.metrics import METRICS
 from perron.training.recipe import read_settings, recipe_names
+
+QUICK = ("--set", "training.max_epochs=1")
 
 
 def test_one_command_trains_a_model_from_a_csv_file(perron, model):
@@ -343,9 +347,93 @@ def test_one_option_selects_a_pretrained_encoder(perron, texts, tmp_path):
     assert "subwords" in outcome.err
     settings = tomllib.loads((out / "settings.toml").read_text())
     assert settings["vectors"] == []
-    assert settings["training"]["encoder_learning_rate"] == 3e-5
+    assert settings["model"]["encoder"]["freeze"]
     outcome = perron("graph", out, "the unbelievable film")
     assert "unbelievable" in outcome.out
+
+
+def test_a_recipe_with_a_pretrained_encoder_is_fine_tuned(perron, texts, tmp_path):
+    bert = write_tiny_bert(tmp_path / "bert")
+    out = tmp_path / "run"
+    options = ["--encoder", f"hf:{bert}", "--out", out, "--set", "text.max_words=30"]
+    options += ["--set", "training.max_epochs=1"]
+    outcome = perron("train", "pretrained", "--data", texts, *options)
+    assert outcome.status == 0, outcome.err
+    settings = tomllib.loads((out / "settings.toml").read_text())
+    assert not settings["model"]["encoder"]["freeze"]
+    assert settings["training"]["encoder_learning_rate"] == 3e-5
+
+
+class TestDefaultEncoder:
+    """What ``perron train --data`` uses without --encoder and --vectors."""
+
+    def table(self, perron, texts, out, *options):
+        outcome = perron("train", "--data", texts, "--out", out, *QUICK, *options)
+        assert outcome.status == 0, outcome.err
+        return outcome.err, tomllib.loads((out / "settings.toml").read_text())
+
+    def test_a_named_encoder_is_frozen(self, perron, texts, tmp_path, monkeypatch):
+        name = f"hf:{write_tiny_bert(tmp_path / 'bert')}"
+        monkeypatch.setenv("PERRON_ENCODER", name)
+        options = ["--set", "text.max_words=30"]
+        message, table = self.table(perron, texts, tmp_path / "run", *options)
+        assert table["model"]["encoder"]["freeze"]
+        assert_mentions(message, name, "frozen", "PERRON_ENCODER", "--encoder bilstm")
+
+    def test_word_vectors_are_used_without_transformers(
+        self, perron, texts, tmp_path, monkeypatch
+    ):
+        monkeypatch.delenv("PERRON_ENCODER")
+        monkeypatch.setattr(recipe_module, "find_spec", lambda name: None)
+        message, table = self.table(perron, texts, tmp_path / "run")
+        assert table["model"]["encoder"] == {
+            **table["model"]["encoder"],
+            "name": "bilstm",
+            "hidden_dim": 100,
+        }
+        assert_mentions(message, "bilstm", "pip install", "transformers")
+
+    def test_word_vectors_on_the_command_line_select_a_bilstm(
+        self, perron, texts, tmp_path, monkeypatch
+    ):
+        monkeypatch.setenv("PERRON_ENCODER", "hf:missing")
+        options = ["--vectors", "none"]
+        _, table = self.table(perron, texts, tmp_path / "run", *options)
+        assert table["model"]["encoder"]["name"] == "bilstm"
+
+    def test_an_installed_encoder_is_found(self, monkeypatch):
+        monkeypatch.delenv("PERRON_ENCODER")
+        monkeypatch.setattr(recipe_module, "package_folders", lambda name: [name])
+        name, reason = recipe_module.default_encoder()
+        assert name.startswith("hf:package:")
+        assert "installed" in reason
+
+
+def test_tune_starts_from_the_model_trained_with_the_frozen_encoder(
+    perron, texts, tmp_path
+):
+    bert, out = write_tiny_bert(tmp_path / "bert"), tmp_path / "run"
+    options = ["--encoder", f"hf:{bert}", "--out", out, "--set", "text.max_words=30"]
+    outcome = perron("train", "--data", texts, "--tune", *options, *QUICK)
+    assert outcome.status == 0, outcome.err
+    frozen, tuned = load_file(out / "model.safetensors"), tmp_path / "run-tuned"
+    settings = tomllib.loads((tuned / "settings.toml").read_text())
+    assert settings["initial_model"] == str(out)
+    assert not settings["model"]["encoder"]["freeze"]
+    weights = load_file(tuned / "model.safetensors")
+    # Two epochs with small learning rates change the weights, but only a little.
+    for part in ("encoder.model.encoder.layer.0.", "head.layers.1."):
+        names = [name for name in weights if name.startswith(part)]
+        change = max((weights[n] - frozen[n]).abs().max().item() for n in names)
+        assert 0 < change < 0.05
+
+
+def test_tune_needs_a_pretrained_encoder(perron, texts, tmp_path):
+    out = tmp_path / "run"
+    outcome = perron("train", "--data", texts, "--tune", "--out", out)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "--tune", "hf:NAME")
+    assert not out.exists()
 
 
 def test_one_option_selects_another_encoder(perron, texts, tmp_path):

@@ -20,7 +20,7 @@ TABLE_2 = {
 }
 
 NOT_IN_PAPER = ("demo", "imdb-25k", "sick")
-WITHOUT_DATA = ("own", "pretrained")
+WITHOUT_DATA = ("frozen", "own", "pretrained", "tune")
 
 
 @pytest.mark.parametrize("name", TABLE_2)

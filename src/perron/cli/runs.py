@@ -23,7 +23,7 @@ from perron.training import Recipe, read_recipe, recipe_table
 from perron.training.callbacks import Callback, part_metrics
 from perron.training.loop import Loop
 from perron.training.metrics import format_metrics
-from perron.training.recipe import default_encoder
+from perron.training.recipe import WORD_ENCODER, default_encoder
 
 # Recipes without data, used for --data without a recipe: with word vectors, and with a
 # frozen pretrained encoder.
@@ -143,7 +143,8 @@ def _set_encoder(table: dict[str, Any], options: TrainOptions) -> dict[str, Any]
     if name.startswith(_HF) and options.recipe is None:
         encoder = table["model"]["encoder"] | {"model": name.removeprefix(_HF)}
         return _set_sentence_encoder(_updated(table, "model", encoder=encoder))
-    if expand_name(table["model"].get("encoder"))["name"] != name:  # keep its options
+    current = table.get("model", {}).get("encoder", WORD_ENCODER)
+    if expand_name(current)["name"] != name:  # otherwise, keep its options
         table = _updated(table, "model", encoder=name)
     if not name.startswith(_HF):
         return table

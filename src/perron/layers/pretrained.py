@@ -20,6 +20,9 @@ from perron.files import package_folders
 from perron.layers.encoders import Encoder
 
 Layers = Literal["last", "mix"] | Sequence[int]
+# Adam moves a parameter by about the learning rate per step. With this factor, the mix
+# of layers can settle on one layer within a few hundred steps.
+_MIX_SCALE = 10.0
 
 
 class HuggingFaceEncoder(Encoder):
@@ -146,7 +149,7 @@ class HuggingFaceEncoder(Encoder):
         """Mix or concatenate the states of the `layers`, and apply dropout."""
         if self.mix_logits is None:
             return self.dropout(states.flatten(-2))
-        return self.dropout(self.mix_logits.softmax(0) @ states)
+        return self.dropout((_MIX_SCALE * self.mix_logits).softmax(0) @ states)
 
     def _add_special_tokens(
         self, states: Tensor, mask: Tensor

@@ -133,9 +133,10 @@ def _load_initial_weights(model: Classifier, folder: Path) -> None:
     """Load the weights of a saved model, which may be frozen or not."""
     files = folder_files(folder)
     config = read_config(files)
-    encoder = model.config.settings.encoder
-    settings = config.settings.model_copy(update={"encoder": encoder})
-    if config.model_copy(update={"settings": settings}) != model.config:
+    new = model.config
+    settings = config.settings.model_copy(update={"encoder": new.settings.encoder})
+    changes = {"settings": settings, "temperature": new.temperature}
+    if config.model_copy(update=changes) != new:
         raise SettingsError(
             f"initial_model must have the architecture, vocabulary and classes of this "
             f"run, got {folder}, which differs."
