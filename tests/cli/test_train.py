@@ -365,7 +365,7 @@ def test_a_recipe_with_a_pretrained_encoder_is_fine_tuned(perron, texts, tmp_pat
 
 
 class TestDefaultEncoder:
-    """What ``perron train --data`` uses without --encoder and --vectors."""
+    """Encoder of ``perron train --data`` without --encoder and --vectors."""
 
     def table(self, perron, texts, out, *options):
         outcome = perron("train", "--data", texts, "--out", out, *QUICK, *options)

@@ -20,8 +20,8 @@ from perron.files import package_folders
 from perron.layers.encoders import Encoder
 
 Layers = Literal["last", "mix"] | Sequence[int]
-# Adam moves a parameter by about the learning rate per step. With this factor, the mix
-# of layers can settle on one layer within a few hundred steps.
+# Adam changes a logit by about the learning rate per step. This factor lets the mix
+# settle on a layer within a few hundred steps.
 _MIX_SCALE = 10.0
 
 
@@ -82,8 +82,7 @@ class HuggingFaceEncoder(Encoder):
         if layers == "mix":  # equal weights at first
             self.mix_logits = nn.Parameter(torch.zeros(len(self.layers), **factory))
         self.state_dim = int(self.model.config.hidden_size)
-        is_one = self.mix_logits is not None
-        self.out_dim = self.state_dim * (1 if is_one else len(self.layers))
+        self.out_dim = self.state_dim * (1 if layers == "mix" else len(self.layers))
         self.dropout = nn.Dropout(dropout)
         self.before = nn.Parameter(torch.zeros(before, embed_dim, **factory))
         self.after = nn.Parameter(torch.zeros(after, embed_dim, **factory))
@@ -258,10 +257,7 @@ class PretrainedModel(NamedTuple):
         return positions
 
     def truncated(self, layers: Layers) -> "PretrainedModel":
-        """Return the model without the blocks that `layers` does not use, if possible.
-
-        A model of 6 blocks takes a third less time if only layer 4 is used.
-        """
+        """Return the model without the blocks that `layers` does not use, if possible."""
         total = int(self.model.config.num_hidden_layers)
         num_layers = max(_layer_numbers(layers, total))
         if num_layers == total or self.config["model_type"] not in _TRUNCATABLE:
