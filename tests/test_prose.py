@@ -57,6 +57,7 @@ PHRASES = {
     r"\b(is an error|are errors) that\b": "raises an error that",
     r"\bmodels? for pairs\b": "pair model",
     r"\balso (if|when)\b": "even if",
+    r"\b[Dd]efaults to that of\b": "the noun, such as the seed in the recipe",
     r"(?i)\b(data|metadata) (are|were|keep)\b": "singular",
     r"\bIn this (tutorial|notebook) you\b|\breading this page you\b": "a comma",
     r"\b\d{1,3} 000\b": "20,000",

@@ -262,7 +262,7 @@ class Pipeline(PyTorchModelHubMixin):
                 Hub; see `perron.load`.
             revision: Branch, tag or commit. Defaults to the main branch.
             token: Access token. Defaults to the one stored by ``hf auth login``.
-            cache_dir: Cache folder. Defaults to that of huggingface_hub.
+            cache_dir: Cache folder. Defaults to the cache of huggingface_hub.
             force_download: Whether to download files even if they are in the cache.
             local_files_only: Whether to use only files in the cache.
         """

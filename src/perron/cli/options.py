@@ -227,7 +227,7 @@ class TrainOptions(DataOptions):
         typer.Option(
             metavar="METRIC",
             help="Dev metric that selects the best epoch and stops training early: "
-            "accuracy, macro-f1 or loss. Defaults to that of the recipe.",
+            "accuracy, macro-f1 or loss. Defaults to the metric in the recipe.",
             rich_help_panel=_TRAINING,
         ),
     ] = None
@@ -246,7 +246,7 @@ class TrainOptions(DataOptions):
         typer.Option(
             "--calibrate/--no-calibrate",
             help="Fit a temperature on dev after training, so that probabilities match "
-            "accuracy. Labels do not change. Defaults to that of the recipe.",
+            "accuracy. Labels do not change. By default, the recipe decides.",
             rich_help_panel=_TRAINING,
         ),
     ] = None
