@@ -38,9 +38,8 @@ def test_a_pretrained_encoder_is_frozen_with_the_defaults_of_the_recipe(bert):
 
 def test_options_override_the_recipe(bert):
     encoder = {"name": "hf", "model": str(bert), "layers": [1]}
-    settings = (
-        classifier(encoder, dropout=0.1).fit(TEXTS, LABELS).pipeline_.model.config
-    )
+    model = classifier(encoder, dropout=0.1).fit(TEXTS, LABELS)
+    settings = model.pipeline_.model.config.settings
     assert settings.encoder.layers == (1,)
     assert settings.encoder.dropout == 0.1
     assert settings.head.dropout == 0.1

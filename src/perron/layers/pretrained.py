@@ -257,7 +257,7 @@ class PretrainedModel(NamedTuple):
         return positions
 
     def truncated(self, layers: Layers) -> "PretrainedModel":
-        """Return the model without the blocks that `layers` does not use, if possible."""
+        """Return the model without blocks that `layers` does not use, if possible."""
         total = int(self.model.config.num_hidden_layers)
         num_layers = max(_layer_numbers(layers, total))
         if num_layers == total or self.config["model_type"] not in _TRUNCATABLE:
