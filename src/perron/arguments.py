@@ -43,12 +43,14 @@ def bool_mask(mask: Tensor, name: str = "mask") -> Tensor:
     """Convert a mask to bool.
 
     Raises:
-        ValueError: If an entry is a number other than 0 and 1. This is not checked in
-            traced graphs, where every number except 0 is converted to True.
+        ValueError: If an entry is a number other than 0 and 1. Where this is not
+            checked, every number except 0 is converted to True: in traced graphs, and
+            for integers on a GPU, because the check would wait for the device.
     """
     if mask.dtype == torch.bool:
         return mask
-    if has_values(mask):
+    # Additive masks of 0 and -inf are floating point, so these are always checked.
+    if has_values(mask) and (mask.is_cpu or mask.is_floating_point()):
         wrong = mask[(mask != 0) & (mask != 1)]
         if wrong.numel():
             raise ValueError(

@@ -12,8 +12,10 @@ from perron_tests.errors import assert_mentions, mentions
 from perron_tests.graphs import random_edges
 from perron_tests.plain import run_plain
 from perron_tests.synchronization import NoSynchronization
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perron import CentralityPool, IntraAttentionPool, MaxPool, SelfAttentionPool
+from perron.arguments import bool_mask
 from perron.errors import SettingsError
 from perron.kernels import (
     BACKENDS,
@@ -287,6 +289,16 @@ class TestSynchronization:
         states = torch.empty(4, 6, 5, device="meta", requires_grad=True)
         pooled = pool.to("meta")(states, torch.empty(4, 6, device="meta").bool())
         pooled.vector.sum().backward()
+
+    def test_only_masks_in_floating_point_are_read_on_a_gpu(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        with FakeTensorMode():  # has no values, so that reading them is an error
+            mask = torch.ones(2, 3, device="cuda:0", dtype=torch.int64)
+            assert bool_mask(mask).dtype == torch.bool
+            with pytest.raises(RuntimeError):
+                bool_mask(mask.float())
+            with pytest.raises(RuntimeError):
+                bool_mask(mask.cpu())
 
     @pytest.mark.parametrize(
         "function",

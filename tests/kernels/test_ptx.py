@@ -186,18 +186,28 @@ def score(n):
     kernels.backward(grad, x, w, mask, "tanh")
 
 
-def plant(monkeypatch, kernel, old, new, count=0):
-    """Change the code of a kernel."""
+def plant(monkeypatch, kernel, old, new, which=None):
+    """Change the code of a kernel, in all places or in one of them."""
     from perron_tests import ptx_launch
 
     def edit(text):
         if f".entry {kernel}(" not in text:
             return text
-        changed = re.sub(old, new, text, count=count)
+        places = list(re.finditer(old, text))
+        if which is not None:
+            places = [places[which]]
+        changed = text
+        for place in reversed(places):
+            changed = (
+                changed[: place.start()] + place.expand(new) + changed[place.end() :]
+            )
         assert changed != text
         return changed
 
     monkeypatch.setattr(ptx_launch, "edit", edit)
+
+
+BARRIER = r"\tbar\.(warp\.)?sync[^;]*;"
 
 
 @compiled
@@ -216,7 +226,24 @@ def plant(monkeypatch, kernel, old, new, count=0):
     ],
 )
 def test_a_missing_barrier_in_a_compiled_kernel_is_a_race(kernel, call, n, monkeypatch):
-    plant(monkeypatch, kernel, r"\tbar\.(warp\.)?sync[^;]*;", "")
+    plant(monkeypatch, kernel, BARRIER, "")
+    with pytest.raises(Fault, match="race"):
+        call(n)
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("kernel", "call", "n", "which"),
+    [
+        *(("adjoint_short", solve, 5, which) for which in (0, 1)),
+        *(("adjoint_short", solve, 33, which) for which in (0, 33, 66)),
+        *(("prepare", solve, 65, which) for which in (0, 2, 4)),
+        *(("update_panel", solve, 65, which) for which in (0, 5, 11)),
+        *(("grads_kernel", score, 5, which) for which in (0, 1, 2)),
+    ],
+)
+def test_one_missing_barrier_is_a_race(kernel, call, n, which, monkeypatch):
+    plant(monkeypatch, kernel, BARRIER, "", which)
     with pytest.raises(Fault, match="race"):
         call(n)
 

@@ -30,6 +30,7 @@ Limits:
   not modeled. Neither are AMD GPUs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,11 @@ from perron_tests.ptx_instructions import WARP, Fault, Instruction, parse
 
 NOBODY, SEVERAL = -1, -2  # instead of the number of a thread
 MAX_THREADS = 4096  # executed together
+
+# Called, if set, with each instruction and the threads that execute it, and with the
+# arrays and the number of warps of each launch after it.
+on_instruction: Callable[[str, np.ndarray], None] | None = None
+on_launch: Callable[["Arrays", int], None] | None = None
 
 
 class Memory:
@@ -203,6 +209,11 @@ class Programs:
         self.active = self._guarded(step)
         if self.active is None or self.active.any():
             step.execute(self)
+            if on_instruction is not None:
+                everyone = np.ones(len(self.threads), bool)
+                on_instruction(
+                    step.name, everyone if self.active is None else self.active
+                )
         self.active = before
 
     def run(self, code: list[Instruction], labels: dict[str, int]) -> None:
@@ -263,3 +274,5 @@ def run(
             some = programs[first : first + together]
             Programs(parameters, arrays, threads, shared, some).run(code, labels)
     arrays.copy_back()
+    if on_launch is not None:
+        on_launch(arrays, len(programs) * threads // WARP)

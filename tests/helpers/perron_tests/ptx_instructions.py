@@ -324,6 +324,7 @@ class Instruction(NamedTuple):
     """One line of PTX: `@%p1 ld.global.b32 {%r1}, [%rd1+4];`."""
 
     text: str
+    name: str
     source: str  # file:line:column of the Triton kernel
     guard: Get | None
     is_negated: bool
@@ -360,6 +361,7 @@ def parse(ptx: str) -> tuple[list[Instruction], dict[str, int], list[str]]:
             code.append(
                 Instruction(
                     line,
+                    name,
                     source,
                     reader(guard, DTYPES["pred"]) if guard else None,
                     bool(negated),
