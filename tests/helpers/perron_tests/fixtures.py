@@ -11,6 +11,7 @@ from perron_tests import TRITON_DEVICE
 # them at the end.
 SLOW_FILES = (
     "test_examples.py",
+    "test_triton.py",
     "test_train.py",
     "test_distributed.py",
     "test_corpora_ray.py",
