@@ -1,10 +1,16 @@
+import os
+import time
 from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
+import torch
 import typer
+from perron_tests.errors import assert_mentions
+from torch import nn
 from typer.testing import CliRunner
 
+from perron.cli import _available_threads, limit_threads
 from perron.cli.options import DataOptions, TrainOptions, with_options
 from perron.errors import SettingsError
 
@@ -85,3 +91,58 @@ def test_options_that_apply_to_recipes_do_not_require_data():
     TrainOptions(
         recipe="sst2", skip_invalid=True, vectors=["none"], encoder="cnn"
     ).check()
+
+
+class TestThreads:
+    LARGE = nn.Linear(2000, 1000)
+
+    @pytest.fixture(autouse=True)
+    def _four_threads(self, monkeypatch):
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(os, "cpu_count", lambda: 8)
+        monkeypatch.setattr(time, "process_time", lambda: 0.0)
+        torch.set_num_threads(4)
+        _available_threads.cache_clear()
+        yield
+        _available_threads.cache_clear()
+
+    def limit(self, monkeypatch, load, model=None, **options):
+        monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+        return limit_threads(model, **options), torch.get_num_threads()
+
+    @pytest.mark.parametrize(
+        ("load", "threads"), [(0.1, 4), (4.0, 2), (7.5, 1), (20.0, 1)]
+    )
+    def test_cores_that_other_programs_use_are_left_to_them(
+        self, monkeypatch, load, threads
+    ):
+        message, used = self.limit(monkeypatch, load, self.LARGE)
+        assert used == threads
+        if threads == 4:
+            assert message is None
+        else:
+            assert_mentions(message, threads, 4, load, "OMP_NUM_THREADS")
+
+    def test_a_small_model_uses_one_thread(self, monkeypatch):
+        message, used = self.limit(monkeypatch, 0.0, nn.Linear(10, 10))
+        assert used == 1
+        assert_mentions(message, 1, 4, "small")
+
+    def test_frozen_weights_count_for_prediction_only(self, monkeypatch):
+        frozen = nn.Linear(2000, 1000).requires_grad_(False)
+        assert self.limit(monkeypatch, 0.0, frozen) == (None, 4)
+        assert self.limit(monkeypatch, 0.0, frozen, trains=True)[1] == 1
+
+    def test_a_larger_model_in_the_same_process_uses_more_threads(self, monkeypatch):
+        assert self.limit(monkeypatch, 0.0, nn.Linear(10, 10))[1] == 1
+        assert self.limit(monkeypatch, 0.0, self.LARGE) == (None, 4)
+
+    def test_the_load_of_this_process_does_not_count(self, monkeypatch):
+        monkeypatch.setattr(time, "monotonic", lambda: 1e6)
+        monkeypatch.setattr(time, "process_time", lambda: 4e6)  # four busy threads
+        assert self.limit(monkeypatch, 4.0, self.LARGE) == (None, 4)
+
+    def test_your_own_choice_is_respected(self, monkeypatch):
+        monkeypatch.setenv("OMP_NUM_THREADS", "4")
+        assert self.limit(monkeypatch, 20.0, nn.Linear(2, 2)) == (None, 4)

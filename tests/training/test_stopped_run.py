@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from huggingface_hub import ModelCard
 from perron_tests.errors import mentions
 from perron_tests.training import stopped_run, tiny_table, write_texts
@@ -46,6 +47,21 @@ def test_a_stopped_run_holds_the_model_of_its_best_epoch(stopped, recipe):
     splits = {result.dataset_split for result in ModelCard(card).data.eval_results}
     assert splits == {"dev"}
     assert not list(stopped.glob("best-*"))
+
+
+def test_a_resumed_run_uses_the_threads_that_it_started_with(
+    recipe, tmp_path, monkeypatch
+):
+    torch.set_num_threads(2)
+    stopped = stopped_run(recipe, tmp_path / "run", 2)
+    torch.set_num_threads(1)
+    copy = shutil.copytree(stopped, tmp_path / "copy")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    train(recipe, copy, resume=True)
+    assert torch.get_num_threads() == 1
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    train(recipe, stopped, resume=True)
+    assert torch.get_num_threads() == 2
 
 
 class PredictDuringTraining(Callback):

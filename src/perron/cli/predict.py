@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from perron.cli import limit_threads
 from perron.cli.console import confusion_table, results
 from perron.cli.engine import CorpusJob, EngineOptions
 from perron.cli.options import (
@@ -57,6 +58,7 @@ def predict(
     from perron.pipeline import load
 
     model = load(corpus.model)
+    limit_threads(model.model)
     if corpus.pretokenized:
         model = model.pretokenized()
     is_pair = model.processor.kind == "pair"
@@ -102,6 +104,7 @@ def encode(corpus: CorpusOptions, engine: EngineOptions) -> None:
     from perron.pipeline import load
 
     model = load(corpus.model)
+    limit_threads(model.model)
     if corpus.pretokenized:
         model = model.pretokenized()
 
@@ -166,6 +169,7 @@ def evaluate(
             f"--plot must be a file with the extension {', '.join(PLOTS)}, got {plot}."
         )
     pipeline = load(model)
+    limit_threads(pipeline.model)
     if options.data is None:
         examples = load_run_examples(pipeline, model, part, options.data_dir)
     else:

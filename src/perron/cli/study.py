@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from perron.cli import options
+from perron.cli import limit_threads, options
 from perron.cli.console import is_main_process, print_message, results
 from perron.cli.options import Quiet, TrainOptions, with_options
 from perron.errors import PerronError, SettingsError
@@ -67,6 +67,7 @@ def study(
     folder = out or Path("runs") / "studies" / Path(file).stem
     if workers > 1:
         run_workers(workers)
+    limit_threads()
     records = run_study(
         loaded, folder, root=data_dir, on_trial=None if quiet else print_trial
     )
@@ -111,6 +112,7 @@ def compare(
     from perron.experiments import compare as run_comparison
 
     folder = out or Path("runs") / f"compare-{options.name}"
+    limit_threads()
     comparison, records = run_comparison(
         resolve_recipe(options),
         split_names(aggregators),

@@ -1,10 +1,12 @@
 """``perron train`` and ``perron finish``."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perron.cli import limit_threads
 from perron.cli.console import (
     confusion_table,
     is_main_process,
@@ -43,6 +45,15 @@ def print_data_summary(prepared: "PreparedRun") -> None:
         f"model: {model.kind}, {model.encoder.name}, {model.aggregator.name}; "
         f"{parameters:,} trainable parameters"
     )
+
+
+def _start(quiet: bool, prepared: "PreparedRun") -> None:
+    """Choose the number of threads and print the size of data and model."""
+    message = limit_threads(prepared.model, trains=True)
+    if not quiet:
+        print_data_summary(prepared)
+        if message:
+            print_message(message)
 
 
 @with_options(TrainOptions)
@@ -147,7 +158,7 @@ def _train(
             resume=resume,
             callbacks=() if quiet else [TrainingBar()],
             log_with=log_with,
-            on_data_ready=None if quiet else print_data_summary,
+            on_data_ready=partial(_start, quiet),
             vector_progress=None if quiet else reading,
         )
     except TrainingInterrupted as stopped:
@@ -185,7 +196,7 @@ def finish(
         result = finish_run(
             run,
             root=data_dir,
-            on_data_ready=None if quiet else print_data_summary,
+            on_data_ready=partial(_start, quiet),
             vector_progress=None if quiet else reading,
         )
     finally:

@@ -1,6 +1,7 @@
 """Checkpoints: everything needed to resume a run, and the best model so far."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -249,6 +250,9 @@ class Checkpointing(Callback):
                 f"when the run started, got {world_size}."
             )
         loop.state = TrainState(**saved.state)
+        # The same number of threads rounds in the same way.
+        if loop.state.num_threads is not None and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(loop.state.num_threads)
         loop.model.load_state_dict(saved.model)
         _restore_optimizer(loop.optimizer, saved.optimizer)
         if loop.average is not None:

@@ -148,7 +148,8 @@ class Loop:
         device = next(model.parameters()).device
         self.accelerator = accelerator or SingleDevice(device)
         self.callbacks = list(callbacks)
-        self.state = TrainState(settings.batch_size)
+        threads = torch.get_num_threads()
+        self.state = TrainState(settings.batch_size, num_threads=threads)
         self.stop_signal = 0
         self._stop = stop or StopRequest()
         self.model = model.to(self.accelerator.device)

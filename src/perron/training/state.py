@@ -35,6 +35,8 @@ class TrainState:
         correct: Number (or total weight) of correct predictions in this epoch so far.
         examples: Number of texts in this epoch so far.
         seconds: Training time of this epoch so far.
+        num_threads: Number of torch threads, on which rounding depends. None in
+            checkpoints of earlier versions.
     """
 
     batch_size: int
@@ -50,6 +52,7 @@ class TrainState:
     correct: float = 0.0
     examples: int = 0
     seconds: float = 0.0
+    num_threads: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
