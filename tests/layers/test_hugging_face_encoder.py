@@ -1,4 +1,5 @@
 import os
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,13 @@ import torch
 pytest.importorskip("transformers", reason="needs the extra hf")
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from perron.layers.pretrained import HuggingFaceEncoder, load_encoder, model_config
+from perron.layers.pretrained import (
+    TRUNCATABLE,
+    HuggingFaceEncoder,
+    PretrainedModel,
+    load_encoder,
+    model_config,
+)
 
 SIZES = {
     "hidden_size": 32,
@@ -156,3 +163,85 @@ def test_parameters_have_the_requested_device_and_dtype(dtype):
     for parameter in encoder.parameters():
         assert parameter.is_meta
         assert parameter.dtype == dtype
+
+
+def hidden_states(model, ids):
+    """Return the states of each layer of a text: those of `transformers` itself."""
+    input_ids = torch.tensor([[CLS, *ids.tolist(), SEP]])
+    with torch.no_grad():
+        output = model(input_ids=input_ids, output_hidden_states=True)
+    return [states[0, 1:-1] for states in output.hidden_states]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("name", FAMILIES)
+class TestLayers:
+    @pytest.mark.parametrize("layers", ["last", "mix", [0], [1], [2, 0]])
+    def test_states_are_those_of_the_layers(self, name, layers):
+        model = family_model(name)
+        ids, mask = padded_texts()
+        want = [
+            hidden_states(model, row[:length])
+            for row, length in zip(ids, LENGTHS, strict=True)
+        ]
+        encoder, vectors = encoder_from(model, layers=layers)
+        combine = {
+            "last": lambda states: states[-1],
+            "mix": lambda states: sum(states) / len(states),
+        }.get(str(layers), lambda states: torch.cat([states[k] for k in layers], -1))
+        with torch.no_grad():
+            got = encoder(vectors[ids], mask)
+        assert encoder.out_dim == got.shape[-1]
+        for row, length in enumerate(LENGTHS):
+            torch.testing.assert_close(
+                got[row, :length], combine(want[row]), atol=2e-5, rtol=1e-4
+            )
+
+    @pytest.mark.parametrize("layers", [[0], [1], [1, 0]])
+    def test_a_truncated_model_has_the_same_states(self, name, layers):
+        model = family_model(name)
+        config = model.config.to_diff_dict()
+        whole = PretrainedModel(model, config, None)
+        assert whole.truncated("last") is whole
+        assert whole.truncated("mix") is whole
+        cut = whole.truncated(layers)
+        # The last state of other models is normalized, or its blocks share weights.
+        is_cut = name in TRUNCATABLE
+        assert (cut is not whole) == is_cut
+        sizes = [sum(p.numel() for p in m.model.parameters()) for m in (cut, whole)]
+        assert (sizes[0] < sizes[1]) == is_cut
+        ids, mask = padded_texts()
+        outputs = []
+        for source in (cut, whole):
+            source = source._replace(model=deepcopy(source.model))
+            encoder = HuggingFaceEncoder(
+                source.vectors.shape[1], source.config, 1, 1, layers=layers
+            )
+            vectors = source.vectors[ids]
+            encoder.load_pretrained(source.model, [CLS], [SEP])
+            with torch.no_grad():
+                outputs.append(encoder.eval()(vectors, mask)[mask])
+        assert outputs[0].equal(outputs[1])
+
+
+def test_the_mix_of_layers_is_learned():
+    encoder, vectors = encoder_from(family_model("bert"), layers="mix", freeze=True)
+    assert encoder.mix_logits.softmax(0).tolist() == pytest.approx([1 / 3] * 3)
+    ids, mask = padded_texts()
+    states = encoder(vectors[ids], mask)[mask]
+    (states * torch.randn_like(states)).sum().backward()
+    assert (encoder.mix_logits.grad != 0).all()
+    assert [n for n, w in encoder.named_parameters() if w.requires_grad] == [
+        "mix_logits"
+    ]
+    with torch.no_grad():
+        encoder.mix_logits.copy_(torch.tensor([0.0, 50.0, 0.0]))
+        got = encoder(vectors[ids], mask)[mask]
+        want = encoder.layer_states(vectors[ids], mask)[mask][:, 1]
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("layers", [[], [3], [0, -1]])
+def test_invalid_layers_are_an_error(layers):
+    with pytest.raises(ValueError, match="layers"):
+        encoder_from(family_model("bert"), layers=layers)

@@ -273,3 +273,19 @@ def test_padded_documents_must_have_a_mask_and_nothing_else():
         model(ids)
     with pytest.raises(ValueError, match=mentions((3, 4), "sentences")):
         model(ids[0], torch.ones(3, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_need_a_frozen_pretrained_encoder(kind):
+    model = small_model(kind, "mean", "none")
+    flat, _ = batches(kind)
+    inputs = {name: value for name, value in flat.items() if "ids" not in name}
+    with pytest.raises(ValueError, match=mentions("ids", "states")):
+        model(**inputs)
+    states = {
+        name.replace("ids", "states"): torch.zeros(len(value), 1, 4)
+        for name, value in flat.items()
+        if "ids" in name
+    }
+    with pytest.raises(ValueError, match=mentions("states", "frozen")):
+        model(**inputs, **states)

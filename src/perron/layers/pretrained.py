@@ -148,7 +148,8 @@ class HuggingFaceEncoder(Encoder):
         """Mix or concatenate the states of the `layers`, and apply dropout."""
         if self.mix_logits is None:
             return self.dropout(states.flatten(-2))
-        return self.dropout((_MIX_SCALE * self.mix_logits).softmax(0) @ states)
+        weights = (_MIX_SCALE * self.mix_logits).softmax(0)
+        return self.dropout(torch.tensordot(weights, states, ([0], [-2])))
 
     def _add_special_tokens(
         self, states: Tensor, mask: Tensor
@@ -260,9 +261,9 @@ class PretrainedModel(NamedTuple):
         """Return the model without blocks that `layers` does not use, if possible."""
         total = int(self.model.config.num_hidden_layers)
         num_layers = max(_layer_numbers(layers, total))
-        if num_layers == total or self.config["model_type"] not in _TRUNCATABLE:
+        if num_layers == total or self.config["model_type"] not in TRUNCATABLE:
             return self
-        config = {**self.config, _layers_key(self.config): num_layers}
+        config = {**self.config, layers_key(self.config): num_layers}
         model = AutoModel.from_config(model_config(config), dtype=torch.float32)
         remove_pooler(model)
         weights = self.model.state_dict()
@@ -270,14 +271,14 @@ class PretrainedModel(NamedTuple):
         return self._replace(model=model, config=config)
 
 
-def _layers_key(config: Mapping[str, Any]) -> str:
+def layers_key(config: Mapping[str, Any]) -> str:
     """Return the key of the number of blocks in a configuration."""
     return "n_layers" if config["model_type"] == "distilbert" else "num_hidden_layers"
 
 
 # In these models a block ends with a normalization, so the states of layer k are also
 # the output of a model with k blocks.
-_TRUNCATABLE = (
+TRUNCATABLE = (
     "bert",
     "camembert",
     "distilbert",

@@ -170,8 +170,12 @@ class Examples:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def with_source(self, source: InputSource) -> "Examples":
-        """Return the same examples with inputs from another source."""
+    def with_source(self, source: InputSource | None) -> "Examples":
+        """Return the same examples with inputs from another source.
+
+        Args:
+            source: Source of the inputs; None for token ids.
+        """
         examples = copy(self)
         examples._source = source
         return examples

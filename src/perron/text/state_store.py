@@ -6,18 +6,22 @@ of its token ids, so that runs, splits and cross-validation folds share its stat
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from torch import Tensor
 
 from perron.errors import DataError
@@ -27,7 +31,8 @@ from perron.text.sampling import Examples
 
 CacheDtype = Literal["float16", "bfloat16", "float32"]
 
-_META, _STATES, _LOCK = "meta.json", "states.bin", ".lock"
+_META = "meta.json"
+_STORE_NAME = re.compile(r"[0-9a-f]{32}-\d+")  # key of the encoder, number of the layer
 _KEY_BYTES = 16
 
 
@@ -82,52 +87,78 @@ def read_sequences(examples: Examples, column: str) -> Sequences:
     return Sequences(ids, *examples.column("lengths"))
 
 
+class DamagedStoreError(DataError):
+    """The files of a store are damaged, or were removed by another process.
+
+    Attributes:
+        folder: Folder of the store.
+    """
+
+    def __init__(self, problem: str, path: Path) -> None:
+        super().__init__(problem, path)
+        self.folder = path.parent
+
+
 class LayerStore:
     """States of one layer of one encoder, in a folder.
 
     New states are appended to one file, then their index is written atomically. Bytes
     without an index, from a process that was killed, are overwritten by the next one.
     Readers need no lock; writers must hold `lock`.
+
+    A store that is removed and created again gets another id. The id is part of the
+    file names, so a process never combines an index with states of another id.
     """
 
     def __init__(
         self, folder: Path, dim: int, dtype: CacheDtype, meta: Mapping[str, Any]
     ) -> None:
-        """Open the store, and create its folder if it does not exist.
+        """Read the index. The folder is created when states are appended.
 
         Args:
             folder: Folder of the store.
             dim: Width of the states.
             dtype: Data type of the stored states.
             meta: Description of the store, for people.
+
+        Raises:
+            DamagedStoreError: If the files are damaged. `remove_store` fixes this.
         """
         self.folder, self.dim = folder, dim
-        make_folder(folder)
-        if not (folder / _META).exists():
-            content = {**meta, "dtype": dtype, "dim": dim}
-            atomic_write(folder / _META, json.dumps(content).encode())
-        os.utime(folder)  # the time of the last use
-        self.lock = FileLock(folder / _LOCK)
+        self.lock = _lock(folder)
+        self._meta = {**meta, "dtype": dtype, "dim": dim}
         self._dtype = getattr(torch, dtype)
+        self._reset("")
+        self.refresh()
+        with suppress(OSError):  # missing, or read-only
+            os.utime(folder)  # the time of the last use
+
+    def _reset(self, store_id: str) -> None:
+        self._id = store_id
         self._starts: dict[bytes, int] = {}
         self._chunks = 0  # number of index files read
         self._rows = 0  # number of token rows in them
-        self.refresh()
 
     @property
     def row_bytes(self) -> int:
         """Size of the state of one token."""
         return self.dim * self._dtype.itemsize
 
+    @property
+    def _states_path(self) -> Path:
+        return self.folder / f"states-{self._id}.bin"
+
     def refresh(self) -> None:
         """Read what other processes have added."""
-        while (path := self._index_path(self._chunks)).exists():
-            with np.load(path) as chunk:
-                keys, lengths = chunk["keys"].tobytes(), chunk["lengths"]
+        meta = _read_meta(self.folder)
+        if meta.get("id", "") != self._id:
+            self._reset(meta.get("id", ""))
+        if not self._id:
+            return
+        while (path := _index_path(self.folder, self._id, self._chunks)).exists():
+            keys, lengths = _read_index(path)
             starts = self._rows + np.cumsum(lengths) - lengths
-            for number, start in enumerate(starts.tolist()):
-                begin = _KEY_BYTES * number
-                self._starts[keys[begin : begin + _KEY_BYTES]] = start
+            self._starts.update(zip(keys, starts.tolist(), strict=True))
             self._rows += int(lengths.sum())
             self._chunks += 1
 
@@ -140,8 +171,10 @@ class LayerStore:
         self, keys: Sequence[bytes], lengths: np.ndarray, states: Tensor
     ) -> None:
         """Store the states of new sequences, in order."""
+        if not self._id:
+            self._create()
         content = states.to(self._dtype).contiguous().view(torch.uint8).numpy()
-        path = self.folder / _STATES
+        path = self._states_path
         with path.open("r+b" if path.exists() else "wb") as file:
             file.truncate(self._rows * self.row_bytes)
             file.seek(0, os.SEEK_END)
@@ -149,33 +182,74 @@ class LayerStore:
             file.flush()
             os.fsync(file.fileno())
         key_array = np.frombuffer(b"".join(keys), np.uint8)
-        atomic_write(
-            self._index_path(self._chunks), _npz(keys=key_array, lengths=lengths)
-        )
+        buffer = BytesIO()
+        np.savez(buffer, keys=key_array, lengths=lengths)
+        path = _index_path(self.folder, self._id, self._chunks)
+        atomic_write(path, buffer.getvalue())
         self.refresh()
 
+    def _create(self) -> None:
+        """Create the folder, without files of a store that was removed in part."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        make_folder(self.folder)
+        self._reset(uuid4().hex[:8])
+        content = json.dumps({**self._meta, "id": self._id}).encode()
+        atomic_write(self.folder / _META, content)
+
     def open(self) -> Tensor:
-        """Return all states, (rows, dim), memory-mapped."""
+        """Return all states, (rows, dim), memory-mapped.
+
+        Raises:
+            DamagedStoreError: If the file is shorter than the index says, or was
+                removed.
+        """
         if not self._rows:
             return torch.empty(0, self.dim, dtype=self._dtype)
         size = self._rows * self.row_bytes
-        path = self.folder / _STATES
-        if not path.exists() or path.stat().st_size < size:
-            raise DataError(
-                "is incomplete. Remove the cached states with perron cache clear", path
-            )
-        # Copy-on-write, because torch warns about read-only memory.
-        content = np.memmap(path, np.uint8, "c", shape=(size,))
+        try:
+            # Copy-on-write, because torch warns about read-only memory.
+            content = np.memmap(self._states_path, np.uint8, "c", shape=(size,))
+        except (FileNotFoundError, ValueError) as error:
+            raise DamagedStoreError("is incomplete", self._states_path) from error
         return torch.from_numpy(content).view(self._dtype).view(-1, self.dim)
 
-    def _index_path(self, number: int) -> Path:
-        return self.folder / f"index-{number:06d}.npz"
+
+def _index_path(folder: Path, store_id: str, number: int) -> Path:
+    return folder / f"index-{store_id}-{number:06d}.npz"
 
 
-def _npz(**arrays: np.ndarray) -> bytes:
-    buffer = BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
+def _lock(folder: Path) -> FileLock:
+    """Return the lock of a store. Its file is outside the folder and never removed."""
+    return FileLock(folder.with_name(f"{folder.name}.lock"))
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    """Return the description of a store; empty if there is no store in the folder."""
+    try:
+        meta = json.loads((folder / _META).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DamagedStoreError("is not valid JSON", folder / _META) from error
+    if not isinstance(meta, dict) or not isinstance(meta.get("id"), str):
+        raise DamagedStoreError("has no id", folder / _META)
+    return meta
+
+
+def _read_index(path: Path) -> tuple[list[bytes], np.ndarray]:
+    """Return the keys and lengths of the sequences in an index file."""
+    try:
+        # np.load would not close a damaged file.
+        with np.load(BytesIO(path.read_bytes())) as chunk:
+            content, lengths = chunk["keys"].tobytes(), chunk["lengths"]
+    except FileNotFoundError as error:
+        raise DamagedStoreError("was removed", path) from error
+    except (BadZipFile, EOFError, KeyError, ValueError) as error:
+        raise DamagedStoreError(f"is damaged ({error})", path) from error
+    if lengths.ndim != 1 or len(content) != _KEY_BYTES * len(lengths):
+        raise DamagedStoreError("is damaged", path)
+    starts = range(0, len(content), _KEY_BYTES)
+    return [content[start : start + _KEY_BYTES] for start in starts], lengths
 
 
 class CachedStates:
@@ -204,13 +278,17 @@ class CachedStates:
         for column, (sequences, layer_starts) in self._columns.items():
             prefix = column.removesuffix("ids")
             units = sequences.select(rows)
-            lengths = sequences.lengths[units]
-            states = [
-                layer.index_select(0, torch.from_numpy(ranges(starts[units], lengths)))
-                for layer, starts in zip(self._layers, layer_starts, strict=True)
-            ]
-            inputs[f"{prefix}states"] = torch.stack(states, 1)
-            inputs[f"{prefix}lengths"] = torch.from_numpy(lengths.astype(np.int64))
+            lengths = sequences.lengths[units].astype(np.int64)
+            layer = self._layers[0]
+            # (M, L, H), but each layer is contiguous: it is read into its place, and a
+            # mix over layers needs no copy.
+            shape = len(self._layers), int(lengths.sum()), layer.shape[1]
+            states = torch.empty(shape, dtype=layer.dtype)
+            for number, starts in enumerate(layer_starts):
+                places = torch.from_numpy(ranges(starts[units], lengths))
+                torch.index_select(self._layers[number], 0, places, out=states[number])
+            inputs[f"{prefix}states"] = states.transpose(0, 1)
+            inputs[f"{prefix}lengths"] = torch.from_numpy(lengths)
             if self._is_document:
                 counts = sequences.counts[rows].astype(np.int64)
                 inputs["sentences"] = torch.from_numpy(counts)
@@ -235,9 +313,10 @@ class StoreInfo:
 
     Attributes:
         folder: Folder of the store.
-        encoder: Name of the encoder.
+        encoder: Name of the encoder. Empty if the store is damaged.
         layer: Number of the layer.
         dtype: Data type of the stored states.
+        texts: Number of stored texts, or of sentences of documents.
         size: Size in bytes.
         last_used: Time of the last use, in seconds since the epoch.
     """
@@ -246,6 +325,7 @@ class StoreInfo:
     encoder: str
     layer: int
     dtype: str
+    texts: int
     size: int
     last_used: float
 
@@ -253,23 +333,28 @@ class StoreInfo:
 def list_stores() -> list[StoreInfo]:
     """Return all stores, least recently used first."""
     stores = []
-    for path in states_folder().glob(f"*/{_META}"):
-        try:
-            meta = json.loads(path.read_bytes())
-            last_used = path.parent.stat().st_mtime
-            size = sum(file.stat().st_size for file in path.parent.iterdir())
-            info = StoreInfo(
-                path.parent,
-                meta["encoder"],
-                meta["layer"],
-                meta["dtype"],
-                size,
-                last_used,
+    for folder in states_folder().glob("*"):
+        if not _STORE_NAME.fullmatch(folder.name) or folder.is_symlink():
+            continue  # not a store
+        with suppress(OSError):  # removed by another process
+            last_used = folder.stat().st_mtime
+            size = sum(file.stat().st_size for file in folder.iterdir())
+            encoder, layer, dtype, texts = _describe(folder)
+            stores.append(
+                StoreInfo(folder, encoder, layer, dtype, texts, size, last_used)
             )
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # removed by another process, or not a store
-        stores.append(info)
     return sorted(stores, key=lambda store: store.last_used)
+
+
+def _describe(folder: Path) -> tuple[str, int, str, int]:
+    """Return encoder, layer, data type and number of texts of a store."""
+    try:
+        meta = _read_meta(folder)
+        paths = folder.glob(f"index-{meta['id']}-*.npz")
+        texts = sum(len(_read_index(path)[1]) for path in paths)
+        return str(meta["encoder"]), int(meta["layer"]), str(meta["dtype"]), texts
+    except (DamagedStoreError, KeyError, TypeError, ValueError):
+        return "", 0, "", 0
 
 
 def remove_store(folder: Path) -> bool:
@@ -278,9 +363,10 @@ def remove_store(folder: Path) -> bool:
     Processes that have opened its states can still read them.
     """
     try:
-        with FileLock(folder / _LOCK).acquire(timeout=0):
+        with _lock(folder).acquire(timeout=0):
+            (folder / _META).unlink(missing_ok=True)  # nothing refers to the rest now
             shutil.rmtree(folder)
-    except (Timeout, FileNotFoundError):
+    except OSError:  # locked, removed by another process, or read-only
         return False
     return True
 

@@ -82,6 +82,7 @@ def prepare(
     root: Path | None = None,
     progress: VectorProgress | None = None,
     encoding_progress: EncodingProgress | None = None,
+    device: torch.device | str = "cpu",
 ) -> PreparedRun:
     """Read the data and build the model, with random weights drawn from the seed.
 
@@ -90,6 +91,7 @@ def prepare(
         root: Folder of the datasets.
         progress: Callback for the progress of reading word vectors.
         encoding_progress: Callback for the progress of caching encoder states.
+        device: Device of the model, which encodes the texts for the cache.
     """
     data = recipe.data
     splits = load_data(data, root)
@@ -113,7 +115,7 @@ def prepare(
         for rows in (splits.train, splits.dev, splits.test)
     ]
     train, dev, test = cached_examples(
-        built.model, parts, recipe.training, encoding_progress
+        built.model.to(device), parts, recipe.training, encoding_progress
     )
     train.weights = recipe.training.text_weights(splits.labels, train.labels)
     return PreparedRun(
@@ -316,7 +318,8 @@ def with_embedding_dim(settings: ModelSettings, embedding_dim: int) -> ModelSett
 
 
 def _tensor_bytes(examples: Examples) -> Iterator[bytes]:
-    """Yield the inputs and labels of examples as bytes."""
+    """Yield the token ids and labels of examples as bytes."""
+    examples = examples.with_source(None)
     for start in range(0, len(examples), HASH_BATCH_SIZE):
         rows = range(start, min(start + HASH_BATCH_SIZE, len(examples)))
         batch = examples.batch(rows)

@@ -136,7 +136,9 @@ def train(
         if is_finished:
             return read_result(folder)
         with accelerator.main_process_first():  # it fills the cache for the others
-            prepared = prepare(recipe, root, vector_progress, encoding_progress)
+            prepared = prepare(
+                recipe, root, vector_progress, encoding_progress, accelerator.device
+            )
         if accelerator.is_main_process:
             if on_data_ready is not None:
                 on_data_ready(prepared)
@@ -195,21 +197,21 @@ def finish(
     with _run_folder(recipe, folder, accelerator, resume=True) as is_finished:
         if is_finished:
             return read_result(folder)
-        has_checkpoint = (folder / CHECKPOINT).exists()
-        saved = Checkpoint.read(folder) if has_checkpoint else None
+        saved = Checkpoint.read(folder) if (folder / CHECKPOINT).exists() else None
         if saved is None or (best_epoch := saved.state["best_epoch"]) is None:
             raise SettingsError(
                 f"{folder}: no epoch of this run is complete, so there is no model to "
                 f"evaluate. Resume it with: perron train --resume --out {folder}"
             )
         with accelerator.main_process_first():
-            prepared = prepare(recipe, root, vector_progress, encoding_progress)
+            prepared = prepare(
+                recipe, root, vector_progress, encoding_progress, accelerator.device
+            )
         if accelerator.is_main_process:
             check_fingerprint(saved, prepared.fingerprint, folder)
             if on_data_ready is not None:
                 on_data_ready(prepared)
             _best_model(prepared, folder).publish(best_epoch)
-        prepared.model.to(accelerator.device)
         return _finish(prepared, folder, accelerator, TrainState(**saved.state))
 
 

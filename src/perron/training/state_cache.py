@@ -2,29 +2,36 @@
 
 import errno
 import json
+import logging
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from functools import cached_property
+from contextlib import ExitStack
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import Timeout
 from torch import Tensor
 
 from perron.errors import PerronError
-from perron.files import digest
+from perron.files import digest, make_folder, remove_temporary_files
 from perron.models import Classifier
+from perron.text.cache import cache_folder
 from perron.text.sampling import Examples
 from perron.text.state_store import (
     CachedStates,
     CacheDtype,
+    DamagedStoreError,
     LayerStore,
     Sequences,
     list_stores,
     prune_stores,
     ranges,
     read_sequences,
+    remove_store,
     states_folder,
 )
 
@@ -32,11 +39,18 @@ EncodingProgress = Callable[[str, int, int], None]
 """Called with a message, the number of encoded texts, and the total."""
 
 FORMAT_VERSION = 1  # increment when the same encoder gives different states
-_CHUNK_TEXTS = 2048  # texts per commit: the work that is lost if the process is killed
+# Texts and bytes per commit: the work that is lost if the process is killed, and the
+# states that are in memory at the same time.
+_CHUNK_TEXTS, _CHUNK_BYTES = 2048, 2e8
 _BATCH_TOKENS = 4096  # including padding; larger batches are no faster on CPUs
+_MAX_FREE_SHARE = 0.9  # of the free disk space; the rest is for the run
+_MAX_ATTEMPTS = 3  # to repair damaged stores
 _GIGABYTE = 1e9
-# Errors of a disk that is full or cannot be written to.
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_BLOCK = re.compile(r"\blayer\.(\d+)\.")  # in the names of weights
+
+log = logging.getLogger(__name__)
 
 
 class StateCache:
@@ -62,7 +76,10 @@ class StateCache:
         self._model, self._dtype = model, dtype
         self._max_bytes = max_gigabytes * _GIGABYTE
         self._progress = progress or (lambda message, done, total: None)
-        self._encoder: Any = model.encoder
+        encoder: Any = model.encoder
+        self._encoder, self._layers = encoder, encoder.layers
+        self._stores: list[LayerStore] = []
+        self._states: list[Tensor] = []
 
     def attach(self, parts: Sequence[Examples | None]) -> list[Any]:
         """Encode the texts that are not cached, and return examples that use the cache.
@@ -78,12 +95,17 @@ class StateCache:
             {} if part is None else {name: read_sequences(part, name) for name in names}
             for part in parts
         ]
+        sequences = [item for part in columns for item in part.values()]
         try:
-            problem = self._fill([item for part in columns for item in part.values()])
+            problem = self._fill_and_repair(sequences)
         except (OSError, PerronError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
-            if getattr(cause, "errno", None) not in _DISK_ERRORS:
+            number = getattr(cause, "errno", None)
+            if number not in _DISK_FULL + _READ_ONLY:
                 raise
+            if number in _DISK_FULL:  # the run needs some space, too
+                for layer in self._layers:
+                    remove_store(self._folder(layer))
             problem = f"{getattr(cause, 'strerror', cause)}: {states_folder()}"
         if problem:
             self._progress(
@@ -93,22 +115,42 @@ class StateCache:
                 0,
             )
             return list(parts)
-        layers = [store.open() for store in self._stores]
         return [
-            None
-            if part is None
-            else part.with_source(self._source(part, items, layers))
+            None if part is None else part.with_source(self._source(part, items))
             for part, items in zip(parts, columns, strict=True)
         ]
 
-    def _source(
-        self, part: Examples, columns: Mapping[str, Sequences], layers: list[Tensor]
-    ) -> CachedStates:
+    def _fill_and_repair(self, sequences: Sequence[Sequences]) -> str:
+        """Fill and open the stores; drop them and start again if they are damaged."""
+        for attempt in range(_MAX_ATTEMPTS):
+            try:
+                self._stores = [self._open_store(layer) for layer in self._layers]
+                if problem := self._fill(sequences):
+                    return problem
+                self._states = [store.open() for store in self._stores]
+                return ""
+            except DamagedStoreError as error:
+                # At first, another process may just have removed or replaced the store.
+                if attempt:
+                    log.warning("%s. The texts are encoded again.", error)
+                    remove_store(error.folder)
+        return "the cache is damaged or was removed; see perron cache list"
+
+    def _open_store(self, layer: int) -> LayerStore:
+        name = self._model.config.settings.encoder.model
+        return LayerStore(
+            self._folder(layer),
+            self._encoder.state_dim,
+            self._dtype,
+            {"encoder": name, "layer": layer},
+        )
+
+    def _source(self, part: Examples, columns: Mapping[str, Sequences]) -> CachedStates:
         found = {
             name: (item, [store.find(item.keys) for store in self._stores])
             for name, item in columns.items()
         }
-        return CachedStates(found, layers, part.is_document)
+        return CachedStates(found, self._states, part.is_document)
 
     @property
     def _device(self) -> torch.device:
@@ -116,8 +158,12 @@ class StateCache:
 
     @cached_property
     def _use_bf16(self) -> bool:
-        """Return whether to encode in bfloat16, which requires hardware support."""
-        if self._dtype == "float32":
+        """Return whether to encode in bfloat16.
+
+        It is about three times as fast as float32 where processors support it, but its
+        errors are larger than those of storing float16.
+        """
+        if self._dtype != "bfloat16":
             return False
         if self._device.type == "cuda":
             return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -125,36 +171,41 @@ class StateCache:
             torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
         )
 
+    def _folder(self, layer: int) -> Path:
+        """Return the folder of the states of a layer, named by what determines them.
+
+        Blocks above the layer do not matter if the model can be truncated, so runs that
+        use other layers as well share its states.
+        """
+        from perron.layers.pretrained import TRUNCATABLE, layers_key
+
+        pretrained = self._model.config.pretrained
+        assert pretrained is not None
+        config, blocks = dict(pretrained.config), self._block_digests
+        if config["model_type"] in TRUNCATABLE:
+            config.pop(layers_key(config), None)
+            blocks = {number: blocks[number] for number in blocks if number < layer}
+        settings = [FORMAT_VERSION, config, self._dtype, self._use_bf16, layer, blocks]
+        content = json.dumps(settings, sort_keys=True, default=str)
+        return states_folder() / f"{digest([content.encode()])[:32]}-{layer}"
+
     @cached_property
-    def _encoder_key(self) -> str:
-        """Hash of everything that determines the states of given token ids."""
-        config = self._model.config.pretrained
-        assert config is not None
-        settings = [FORMAT_VERSION, config.config, self._dtype, self._use_bf16]
+    def _block_digests(self) -> dict[int, str]:
+        """Hash of the weights of each block; of all other weights as block -1."""
         tensors = {
             **self._encoder.model.state_dict(),
             "embedding": self._model.embedding.vectors.weight,
             "before": self._encoder.before,
             "after": self._encoder.after,
         }
-        content = [json.dumps(settings, sort_keys=True, default=str).encode()]
+        content: dict[int, list[Any]] = {}
         for name, tensor in sorted(tensors.items()):
+            match = _BLOCK.search(name)
+            number = -1 if match is None else int(match[1])
             flat = tensor.detach().cpu().contiguous().flatten()
-            content += [name.encode(), flat.view(torch.uint8).numpy().data]
-        return digest(content)[:32]
-
-    @cached_property
-    def _stores(self) -> list[LayerStore]:
-        name = self._model.config.settings.encoder.model
-        return [
-            LayerStore(
-                states_folder() / f"{self._encoder_key}-{layer}",
-                self._encoder.state_dim,
-                self._dtype,
-                {"encoder": name, "layer": layer},
-            )
-            for layer in self._encoder.layers
-        ]
+            data = flat.view(torch.uint8).numpy().data
+            content.setdefault(number, []).extend([name.encode(), data])
+        return {number: digest(parts) for number, parts in content.items()}
 
     def _missing(self, sequences: Sequence[Sequences]) -> dict[bytes, np.ndarray]:
         """Return the token ids of each nonempty sequence that a layer lacks."""
@@ -176,63 +227,89 @@ class StateCache:
         needed = row_bytes * sum(map(len, missing.values()))
         if problem := self._make_room(needed):
             return problem
-        # Another process that needs the same texts waits here, and then finds them.
         with ExitStack() as locks:
+            # In this order in every process, so that none waits for another in a ring.
             for store in sorted(self._stores, key=lambda store: store.folder):
-                locks.enter_context(store.lock)
+                self._wait_for_lock(store, locks)
                 store.refresh()
-            missing = self._missing(sequences)
+                remove_temporary_files(store.folder)
+            missing = self._missing(sequences)  # another process may have added some
             message = (
                 f"Encoding {len(missing):,} texts once; their states take "
                 f"{needed / _GIGABYTE:.2f} GB in {states_folder()}."
             )
-            self._progress(message, 0, len(missing))
-            self._encode_all(missing, message)
+            if missing:
+                self._encode_all(missing, message)
         return ""
+
+    def _wait_for_lock(self, store: LayerStore, locks: ExitStack) -> None:
+        make_folder(store.folder.parent)
+        try:
+            locks.enter_context(store.lock.acquire(timeout=0))
+        except Timeout:
+            self._progress(
+                "Waiting for another process that is encoding texts with this encoder.",
+                0,
+                0,
+            )
+            locks.enter_context(store.lock.acquire())
 
     def _make_room(self, needed: int) -> str:
         """Prune the cache; return an empty string, or why there is too little room."""
-        gigabytes, limit = needed / _GIGABYTE, self._max_bytes / _GIGABYTE
         own = [store.folder for store in self._stores]
-        prune_stores(self._max_bytes - needed, keep=own)
+        own_size = sum(store.size for store in list_stores() if store.folder in own)
+        gigabytes, limit = needed / _GIGABYTE, self._max_bytes / _GIGABYTE
+        if own_size + needed <= self._max_bytes:
+            prune_stores(self._max_bytes - needed, keep=own)
         if sum(store.size for store in list_stores()) + needed > self._max_bytes:
             return (
-                f"they take {gigabytes:.1f} GB more, and the limit is {limit:g} GB; "
+                f"they take {gigabytes:.2g} GB more, and the limit is {limit:g} GB; "
                 "raise training.max_cache_gigabytes"
             )
-        free = shutil.disk_usage(own[0]).free
-        if needed > free:
+        folder = cache_folder()
+        make_folder(folder)
+        free = shutil.disk_usage(folder).free
+        if needed > _MAX_FREE_SHARE * free:
             return (
-                f"they take {gigabytes:.1f} GB, and {free / _GIGABYTE:.1f} GB are free"
+                f"they take {gigabytes:.2g} GB, and {free / _GIGABYTE:.2g} GB are free "
+                f"in {folder}"
             )
         return ""
 
     def _encode_all(self, missing: Mapping[bytes, np.ndarray], message: str) -> None:
-        items = list(missing.items())
-        for first in range(0, len(items), _CHUNK_TEXTS):
-            chunk = items[first : first + _CHUNK_TEXTS]
-            keys = [key for key, _ in chunk]
-            lengths = np.array([len(ids) for _, ids in chunk])
-            states = self._encode_chunk([ids for _, ids in chunk], lengths)
+        """Encode sequences and store their states."""
+        keys, texts = list(missing), list(missing.values())
+        lengths = np.array([len(ids) for ids in texts])
+        row_bytes = sum(store.row_bytes for store in self._stores)
+        done = 0
+        self._progress(message, 0, len(keys))
+        for end in _chunk_ends(lengths * row_bytes):
+            chunk = slice(done, end)
+            progress = partial(self._progress_after, done, message, len(keys))
+            states = self._encode_chunk(texts[chunk], lengths[chunk], progress)
             for number, store in enumerate(self._stores):
-                # A sequence that this layer has already is stored twice. This is rare:
-                # it needs a process that was killed between two layers, or a run that
-                # uses some of the same layers.
-                store.append(keys, lengths, states[:, number])
-            self._progress(message, first + len(chunk), len(items))
+                _store(store, keys[chunk], lengths[chunk], states[:, number])
+            done = end
 
-    def _encode_chunk(self, texts: Sequence[np.ndarray], lengths: np.ndarray) -> Tensor:
+    def _progress_after(self, done: int, message: str, total: int, count: int) -> None:
+        self._progress(message, done + count, total)
+
+    def _encode_chunk(
+        self,
+        texts: Sequence[np.ndarray],
+        lengths: np.ndarray,
+        progress: Callable[[int], None],
+    ) -> Tensor:
         """Return the layer states of some sequences, flat (M, L, H)."""
         starts = np.cumsum(lengths) - lengths
         shape = int(lengths.sum()), len(self._stores), self._encoder.state_dim
         states = torch.empty(shape, dtype=getattr(torch, self._dtype))
         was_training = self._model.training
         self._model.eval()
-        autocast = (
-            torch.autocast(self._device.type, torch.bfloat16)
-            if self._use_bf16
-            else nullcontext()
+        autocast = torch.autocast(
+            self._device.type, torch.bfloat16, enabled=self._use_bf16
         )
+        done = 0
         with torch.inference_mode(), autocast:
             for rows in _length_batches(lengths):
                 mask = np.arange(lengths[rows[0]]) < lengths[rows, None]
@@ -243,8 +320,35 @@ class StateCache:
                 output = self._encoder.layer_states(vectors, is_token)[is_token]
                 places = torch.from_numpy(ranges(starts[rows], lengths[rows]))
                 states[places] = output.to("cpu", states.dtype)
+                done += len(rows)
+                progress(done)
         self._model.train(was_training)
         return states
+
+
+def _store(
+    store: LayerStore, keys: Sequence[bytes], lengths: np.ndarray, states: Tensor
+) -> None:
+    """Append the sequences that a store lacks; another run may have added some."""
+    is_new = store.find(keys) < 0
+    if is_new.all():
+        store.append(keys, lengths, states)
+    elif is_new.any():
+        rows = torch.from_numpy(np.repeat(is_new, lengths))
+        new_keys = [key for key, new in zip(keys, is_new, strict=True) if new]
+        store.append(new_keys, lengths[is_new], states[rows])
+
+
+def _chunk_ends(sizes: np.ndarray) -> Iterator[int]:
+    """Yield the end of each chunk of sequences with the given sizes in bytes."""
+    begin, total = 0, 0
+    for number, size in enumerate(sizes.tolist()):
+        is_full = total + size > _CHUNK_BYTES or number - begin == _CHUNK_TEXTS
+        if is_full and number > begin:
+            yield number
+            begin, total = number, 0
+        total += size
+    yield len(sizes)
 
 
 def _length_batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
