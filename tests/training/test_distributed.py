@@ -145,3 +145,29 @@ def test_compare_runs_in_two_processes(workspace):
     rows = json.loads((folder / "compared" / "compare.json").read_text())
     assert [row["variant"] for row in rows] == ["max", "mean"]
     assert len((folder / "compared" / "records.jsonl").read_text().splitlines()) == 2
+
+
+def test_processes_share_the_cached_states_of_a_frozen_encoder(workspace):
+    pytest.importorskip("transformers", reason="needs the extra hf")
+    from perron_tests.tiny_bert import write_tiny_bert
+
+    folder, perron = workspace
+    table = tiny_table(folder / "texts.csv")
+    model = str(write_tiny_bert(folder / "bert"))
+    table["model"]["encoder"] = {"name": "hf", "model": model, "freeze": True}
+    table["model"]["encoder"]["layers"] = "mix"
+    table["model"]["head"]["dropout"] = 0.0
+    table["text"] = {"max_words": 30}
+    table["training"] |= {"max_epochs": 2, "cache_dtype": "float32"}
+    (folder / "frozen.toml").write_text(tomli_w.dumps(table))
+    curves = []
+    for name in ("alone", "one machine"):
+        out = f"frozen {name}"
+        perron(LAUNCHES[name][0], "train", "frozen.toml", "--out", out)
+        lines = (folder / out / "metrics.jsonl").read_text().splitlines()
+        curves.append([json.loads(line) for line in lines])
+        stores = list((folder / "cache" / "states").glob("*/states-*.bin"))
+        assert len(stores) == 3  # one per layer
+    for alone, together in zip(*curves, strict=True):
+        for key in ("train_log_loss", "dev_log_loss"):
+            assert together[key] == pytest.approx(alone[key], rel=1e-4)

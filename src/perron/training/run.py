@@ -136,9 +136,8 @@ def train(
         if is_finished:
             return read_result(folder)
         with accelerator.main_process_first():  # it fills the cache for the others
-            prepared = prepare(
-                recipe, root, vector_progress, encoding_progress, accelerator.device
-            )
+            progress = vector_progress, encoding_progress
+            prepared = prepare(recipe, root, *progress, accelerator.device)
         if accelerator.is_main_process:
             if on_data_ready is not None:
                 on_data_ready(prepared)
@@ -204,9 +203,8 @@ def finish(
                 f"evaluate. Resume it with: perron train --resume --out {folder}"
             )
         with accelerator.main_process_first():
-            prepared = prepare(
-                recipe, root, vector_progress, encoding_progress, accelerator.device
-            )
+            progress = vector_progress, encoding_progress
+            prepared = prepare(recipe, root, *progress, accelerator.device)
         if accelerator.is_main_process:
             check_fingerprint(saved, prepared.fingerprint, folder)
             if on_data_ready is not None:
