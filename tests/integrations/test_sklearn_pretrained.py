@@ -49,9 +49,9 @@ def test_a_search_encodes_each_text_once(bert, monkeypatch):
     encoded = []
     encode = state_cache.StateCache._encode_chunk
 
-    def counted(self, texts, lengths):
+    def counted(self, texts, *rest):
         encoded.extend(tuple(ids) for ids in texts)
-        return encode(self, texts, lengths)
+        return encode(self, texts, *rest)
 
     monkeypatch.setattr(state_cache.StateCache, "_encode_chunk", counted)
     # Other texts than those of the other tests, which share the cache.
