@@ -56,29 +56,19 @@ BEFORE = {
 }
 
 
-def relative(kind: str, epochs: int, **settings: Any) -> dict[str, Any]:
-    """Return the settings of a schedule over a number of epochs."""
-    return BEFORE | {
-        "lr_scheduler_type": kind,
-        "max_epochs": epochs,
-        "warmup_ratio": 0.1,
-        "min_batch_size": 32,
-        **settings,
-    }
-
-
+LINEAR = BEFORE | {
+    "lr_scheduler_type": "linear",
+    "warmup_ratio": 0.1,
+    "max_epochs": 20,
+    "patience": 20,
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "staircase": BEFORE,
-    "constant": relative("constant", 40),
-    "linear-10": relative("linear", 10),
-    "linear-20": relative("linear", 20),
-    "linear-40": relative("linear", 40),
-    "cosine-20": relative("cosine", 20),
-    "linear-20-of-16": relative("linear", 20, batch_size=16, min_batch_size=16),
-    "linear-20-of-16-full": relative(
-        "linear", 20, batch_size=16, min_batch_size=16, patience=20
-    ),
-    "linear-20-to-8-full": relative("linear", 20, min_batch_size=8, patience=20),
+    "linear": LINEAR,  # the recipe
+    "linear-of-16": LINEAR | {"batch_size": 16, "min_batch_size": 16},
+    "linear-early-stopping": LINEAR | {"patience": 8},
+    "cosine": LINEAR | {"lr_scheduler_type": "cosine"},
+    "constant": LINEAR | {"lr_scheduler_type": "constant"},
 }
 
 
@@ -107,7 +97,6 @@ class Epochs(Callback):
 def run(size: int, variant: str, seed: int) -> dict[str, Any]:
     """Train once; return the dev metrics of the best epoch and the CPU time."""
     table = recipe_table("own")
-    # Both datasets are tokenized sentences.
     table["data"] = DATA[size]
     table["training"] = {**table["training"], **VARIANTS[variant], "seed": seed}
     recipe = read_recipe(table)
