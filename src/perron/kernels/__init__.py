@@ -5,11 +5,13 @@ from perron.kernels.dispatch import (
     OPERATIONS,
     Backend,
     Kernels,
+    compile_in_background,
     is_eager,
     select,
     select_for_graph,
     selected,
     use,
+    wait_for_compiled,
 )
 
 __all__ = [
@@ -17,9 +19,11 @@ __all__ = [
     "OPERATIONS",
     "Backend",
     "Kernels",
+    "compile_in_background",
     "is_eager",
     "select",
     "select_for_graph",
     "selected",
     "use",
+    "wait_for_compiled",
 ]

@@ -7,20 +7,25 @@ number of threads is torch's, so a DataLoader worker, where torch uses one threa
 not start more.
 """
 
+import hashlib
 import inspect
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import pairwise
-from threading import Timer
+from pathlib import Path
+from threading import Timer, get_ident
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
 import torch
+from numba.core import event
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -36,41 +41,107 @@ _log = logging.getLogger("perron")
 _RANGES_PER_THREAD = 16
 
 
-def jit(function: Kernel) -> Kernel:
-    """Compile at the first call, and cache the machine code on disk if possible."""
-    return _compile(function, {"contract"})
+def jit(*, entry: bool = False, reassoc: bool = False) -> Callable[[Kernel], Kernel]:
+    """Compile a function at its first call.
 
+    Most of the compilation time is spent in numba itself, on functions of numpy that a
+    kernel calls. Therefore, kernels use loops and scalars, and avoid ``min``, ``max``,
+    ``reshape`` and assignments of arrays to slices.
 
-def jit_reassoc(function: Kernel) -> Kernel:
-    """Compile like `jit`, but allow floating-point reassociation.
-
-    This lets LLVM vectorize sums over a loop. NaN and infinity are preserved, but
-    products of several factors may be regrouped as well.
+    Args:
+        entry: Whether Python calls the function. Its machine code is cached on disk if
+            possible, and includes that of the other compiled functions it calls.
+        reassoc: Whether to allow floating-point reassociation, which lets LLVM
+            vectorize sums over a loop. NaN and infinity are preserved, but products of
+            several factors may be regrouped as well.
     """
-    return _compile(function, {"contract", "reassoc", "nsz"})
-
-
-def _compile(function: Kernel, fastmath: set[str]) -> Kernel:
-    function = inspect.unwrap(function)  # tests wrap it in a shape checker
+    fastmath = {"contract", "reassoc", "nsz"} if reassoc else {"contract"}
     options: dict[str, Any] = {
         "nogil": True,
         "fastmath": fastmath,
         "error_model": "numpy",
+        "no_cfunc_wrapper": True,
+        "no_cpython_wrapper": not entry,
     }
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no writable cache directory
-        return numba.njit(**options)(function)
+
+    def decorate(function: Kernel) -> Kernel:
+        function = inspect.unwrap(function)  # tests wrap it in a shape checker
+        compiled: Any = numba.njit(**options)(function)
+        if entry:
+            with suppress(RuntimeError):  # numba found no writable cache folder
+                compiled._cache = _KernelCache(function)
+        return compiled
+
+    return decorate
 
 
-@jit
+class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """Cache of machine code, in a folder named after a digest of all kernels.
+
+    By itself, numba would notice changes to the file of an entry point, but not to the
+    files of the functions that it calls. A file that cannot be read or written is
+    ignored: the kernel is compiled, as if there were no cache.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        folder = f"perron-{_digest(inspect.getfile(function))}"
+        self._cache_path = os.path.join(self._cache_path, folder)
+        self._cache_file = _CodeFiles(self._cache_path, self._impl.filename_base, None)
+
+    def load_overload(self, *arguments: Any) -> Any:
+        try:
+            return super().load_overload(*arguments)
+        except Exception:  # a damaged pickle can raise anything
+            return None
+
+    def save_overload(self, *arguments: Any) -> None:
+        with suppress(OSError):  # the disk may be full
+            super().save_overload(*arguments)
+
+
+class _CodeFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
+    """One file per kernel, types of its arguments, and CPU, without an index.
+
+    Processes that compile at the same time could overwrite each other's entries in an
+    index. Here they write the same file, which is replaced atomically.
+    """
+
+    def load(self, key: Any) -> Any:
+        try:
+            return self._load_data(self._data_name(key))
+        except FileNotFoundError:
+            return None
+
+    def save(self, key: Any, data: Any) -> None:
+        os.makedirs(self._cache_path, exist_ok=True)
+        self._save_data(self._data_name(key), data)
+
+    def _data_name(self, key: Any) -> str:
+        code = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        return self._index_name.replace(".nbi", f"-{code}.nbc")
+
+
+@cache
+def _digest(file: str) -> str:
+    """Return a digest of the kernels, of another file, and of the version of numba."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted({*Path(__file__).parent.glob("*.py"), Path(file)}):
+        source = path.read_bytes()
+        if b"jit(" in source:  # not the kernels of other backends
+            digest.update(source)
+    return digest.hexdigest()[:16]
+
+
+@jit()
 def valid_positions(mask: Array, text: int, positions: Array) -> int:
     """Write the positions of a text's valid tokens; return their number.
 
     A mask with no rows means that all tokens are valid.
     """
     if mask.shape[0] == 0:
-        positions[:] = np.arange(len(positions))
+        for i in range(len(positions)):
+            positions[i] = i
         return len(positions)
     n = 0
     for i in range(len(positions)):
@@ -103,6 +174,7 @@ _pool = _ThreadPool()
 os.register_at_fork(after_in_child=_pool.reset)
 
 _compiled: set[Callable[..., None]] = set()
+_silent_threads: set[int] = set()
 
 
 class CompilationNotice:
@@ -119,6 +191,9 @@ class CompilationNotice:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Log the message if the block takes longer than ``after`` seconds."""
+        if get_ident() in _silent_threads:
+            yield
+            return
         timer = Timer(self.after, self._show)
         timer.daemon = True
         timer.start()
@@ -131,12 +206,38 @@ class CompilationNotice:
         if not self.shown:
             self.shown = True
             _log.warning(
-                "Compiling kernels for this CPU. This takes about a minute and is done "
-                "only once. Set PERRON_KERNELS=torch to run without compiled kernels."
+                "Waiting for kernels to be compiled for this CPU. This takes up to a "
+                "minute and is done only once. Set PERRON_KERNELS=torch to run without "
+                "compiled kernels."
             )
 
 
 _notice = CompilationNotice()
+
+
+@contextmanager
+def interruptible(check: Callable[[], None]) -> Iterator[None]:
+    """Call a function before each step of the compilations in the block.
+
+    It may raise an exception to interrupt them. In the block, slow compilations log no
+    message.
+    """
+    thread = get_ident()
+
+    class Listener(event.Listener):  # type: ignore[misc]  # numba has no types
+        def on_start(self, event: Any) -> None:
+            if get_ident() == thread:
+                check()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    _silent_threads.add(thread)
+    try:
+        with event.install_listener("numba:run_pass", Listener()):
+            yield
+    finally:
+        _silent_threads.discard(thread)
 
 
 def parallel_for(

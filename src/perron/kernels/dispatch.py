@@ -15,6 +15,10 @@ numba.
 
 Triton kernels selected by "auto" are compared with plain torch at first use (see
 `self_check`). Kernels selected by name are not.
+
+While numba kernels selected by "auto" are not compiled yet, torch kernels do their work
+(see `background`), unless the call records gradients: training waits, so that its
+results do not depend on timing. `wait_for_compiled` makes every call wait.
 """
 
 import importlib.util
@@ -31,6 +35,7 @@ import torch
 from torch import Tensor
 
 from perron.errors import SettingsError
+from perron.kernels.background import BackgroundCompiler, example
 
 VARIABLE = "PERRON_KERNELS"
 
@@ -182,32 +187,66 @@ def use(backend: str | Backend) -> Iterator[None]:
 def select(operation: str, tensor: Tensor) -> Kernels:
     """Return the kernels for an eager call on a tensor."""
     used = _used.get()
-    # tensor.device creates an object each time, which is slower than all the rest.
-    device = "cpu" if tensor.is_cpu else tensor.device
-    if isinstance(used, Backend):
-        kind = device if isinstance(device, str) else device.type
-        if used.supports(kind, tensor.dtype) and operation in used.kernels:
-            return used.kernels[operation]
-        used = None
-    return _select(operation, device, tensor.dtype, used)
+    kernels = _find(operation, tensor, used)
+    if isinstance(kernels, _Pending):
+        if (
+            torch.is_grad_enabled()
+            or tensor.requires_grad  # inside an autograd Function
+            or torch.are_deterministic_algorithms_enabled()
+        ):
+            wait_for_compiled()
+            return kernels.compiled()
+        _compiler.request((operation, tensor.dtype))
+        return kernels.plain()
+    return kernels
 
 
 def select_for_graph(operation: str, tensor: Tensor) -> Kernels:
     """Return the kernels for an operator in a traced graph; see `use`."""
-    device = "cpu" if tensor.is_cpu else tensor.device
-    return _select(operation, device, tensor.dtype, None)
+    kernels = _find(operation, tensor, None)
+    if isinstance(kernels, _Pending):
+        wait_for_compiled()  # because forward and backward are selected separately
+        return kernels.compiled()
+    return kernels
 
 
 def selected(tensor: Tensor) -> dict[str, str]:
     """Return the name of the backend selected for each operation on a tensor.
 
     Only the tensor's type and device matter. The backend is imported, which shows
-    whether numba works, but no kernels are compiled.
+    whether numba works, but no kernels are compiled. Until they are compiled, calls
+    without gradients use torch instead of numba; see `wait_for_compiled`.
     """
-    select_kernels = select if is_eager(tensor) else select_for_graph
-    return {
-        operation: select_kernels(operation, tensor).backend for operation in OPERATIONS
-    }
+    used = _used.get() if is_eager(tensor) else None
+    names = {}
+    for operation in OPERATIONS:
+        kernels = _find(operation, tensor, used)
+        if isinstance(kernels, _Pending):
+            kernels = kernels.compiled()
+        names[operation] = kernels.backend
+    return names
+
+
+def wait_for_compiled() -> None:
+    """Make all later calls wait until their kernels are compiled.
+
+    By default, plain torch answers calls without gradients until the kernels are
+    compiled, so the rounding errors of results depend on timing. Calls that record
+    gradients wait, and so do all calls after the first of them.
+    """
+    global _waits
+    if not _waits:
+        _waits = True
+        _select.cache_clear()
+
+
+def compile_in_background() -> None:
+    """Start to compile the kernels of an operation at its first call.
+
+    By default, compilation starts only after half a second of calls. The calls
+    themselves do not wait.
+    """
+    _compiler.patience = 0.0
 
 
 def is_eager(*tensors: Tensor) -> bool:
@@ -220,10 +259,47 @@ def is_eager(*tensors: Tensor) -> bool:
     return True
 
 
+class _Pending(NamedTuple):
+    """Operation whose numba kernels are not compiled yet."""
+
+    operation: str
+
+    def plain(self) -> Kernels:
+        """Return the kernels that can be used in the meantime."""
+        return BACKENDS["torch"].kernels[self.operation]
+
+    def compiled(self) -> Kernels:
+        """Return the numba kernels, which compile when called, if numba works."""
+        backend = BACKENDS["numba" if _works("numba") else "torch"]
+        return backend.kernels[self.operation]
+
+
+def _build(operation: str, dtype: torch.dtype, check: Callable[[], None]) -> None:
+    """Compile the numba kernels of an operation for a dtype."""
+    kernels = BACKENDS["numba"].kernels[operation]
+    from perron.kernels.compile import interruptible
+
+    with interruptible(check):
+        kernels.forward(*example(operation, dtype))
+
+
+def _find(
+    operation: str, tensor: Tensor, used: str | Backend | None
+) -> Kernels | _Pending:
+    # tensor.device creates an object each time, which is slower than all the rest.
+    device = "cpu" if tensor.is_cpu else tensor.device
+    if isinstance(used, Backend):
+        kind = device if isinstance(device, str) else device.type
+        if used.supports(kind, tensor.dtype) and operation in used.kernels:
+            return used.kernels[operation]
+        used = None
+    return _select(operation, device, tensor.dtype, used)
+
+
 @cache
 def _select(
     operation: str, device: str | torch.device, dtype: torch.dtype, choice: str | None
-) -> Kernels:
+) -> Kernels | _Pending:
     choice = choice or _default_choice()
     kind = device if isinstance(device, str) else device.type
     for name in BACKENDS if choice == "auto" else (choice, "torch"):
@@ -233,6 +309,13 @@ def _select(
         is_checked = choice == "auto" and name == "triton"
         if is_checked and not _has_triton(device):
             continue
+        if choice == "auto" and name == "numba" and not _waits:
+            key = (operation, dtype)
+            if key in _compiler.failed:
+                _warn_unusable(name, _compiler.failed[key])
+                continue
+            if key not in _compiler.ready:
+                return _Pending(operation)
         if choice == "auto" and not _works(name):
             continue
         if operation in backend.kernels:
@@ -279,11 +362,25 @@ def _works(name: str) -> bool:
     try:
         return bool(BACKENDS[name].kernels)
     except Exception as error:  # a broken installation can raise anything
-        warnings.warn(
-            f"The {name} kernels cannot be used ({type(error).__name__}: {error}). "
-            "Falling back to plain torch, which is slower. "
-            f"Set {VARIABLE}=torch to silence this warning.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        _warn_unusable(name, error)
         return False
+
+
+_unusable: set[str] = set()  # backends with a warning
+
+
+def _warn_unusable(name: str, error: Exception) -> None:
+    if name in _unusable:
+        return
+    _unusable.add(name)
+    warnings.warn(
+        f"The {name} kernels cannot be used ({type(error).__name__}: {error}). "
+        "Falling back to plain torch, which is slower. "
+        f"Set {VARIABLE}=torch to silence this warning.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+_waits = False  # whether calls wait until their kernels are compiled
+_compiler = BackgroundCompiler(_build, on_change=_select.cache_clear)

@@ -7,7 +7,7 @@ import numpy as np
 from perron.kernels.compile import Array, jit
 
 
-@jit
+@jit()
 def clamp(value: float, limit: float) -> float:
     """Clamp a value to ±limit; NaN stays NaN."""
     if value > limit:
@@ -17,7 +17,7 @@ def clamp(value: float, limit: float) -> float:
     return value
 
 
-@jit
+@jit()
 def two_sum_error(large: float, small: float) -> float:
     """Return the rounding error of large + small (Knuth's TwoSum, 1969)."""
     total = large + small
@@ -25,7 +25,7 @@ def two_sum_error(large: float, small: float) -> float:
     return (large - (total - part)) + (small - part)
 
 
-@jit
+@jit()
 def write_edge_grads(
     solution: Array, positions: Array, shift: float, limit: float, G: Array
 ) -> None:
@@ -41,7 +41,7 @@ def write_edge_grads(
     n = len(positions)
     u, low, alpha = solution[0], solution[1], solution[2]
     half = second_half = np.nan
-    if not np.isnan(shift):
+    if shift == shift:
         half = math.ldexp(1.0, int(shift) // 2)
         second_half = math.ldexp(1.0, int(shift) - int(shift) // 2)
     max_u = max_alpha = 0.0
@@ -49,8 +49,9 @@ def write_edge_grads(
         u[a] *= half
         low[a] *= half
         alpha[a] *= second_half
-        max_u = max(max_u, abs(u[a]))
-        max_alpha = max(max_alpha, alpha[a])
+        size = abs(u[a])
+        max_u = size if size > max_u else max_u
+        max_alpha = alpha[a] if alpha[a] > max_alpha else max_alpha
     in_range = 2 * max_u * max_alpha < limit
     start = positions[0] if n else 0
     contiguous = n > 0 and positions[n - 1] - start == n - 1

@@ -60,13 +60,15 @@ def forward(
     factors = edges.new_empty(texts if keep_factors else 0, tokens, tokens)
     mask_array = _array(mask)
     plan = _plan(texts, tokens, mask_array, short_limit)
-    arguments: list[Any] = [_array(edges), mask_array]
-    arguments += [weights.numpy(), factors.numpy(), *_scale_limits(edges.dtype)]
+    inputs = (_array(edges), mask_array, weights.numpy())
+    limits = _scale_limits(edges.dtype)
     if len(plan.group_work):
-        parallel_for(solve_short, plan.group_work, plan.order, *arguments)
+        flat = factors.view(-1).numpy()
+        parallel_for(solve_short, plan.group_work, plan.order, *inputs, flat, *limits)
     if len(plan.single_work):
-        grouped = texts - len(plan.single_work)
-        parallel_for(solve_long, plan.single_work, plan.order, grouped, *arguments)
+        order, grouped = plan.order, texts - len(plan.single_work)
+        outputs = (factors.numpy(), *limits)
+        parallel_for(solve_long, plan.single_work, order, grouped, *inputs, *outputs)
     return weights, factors, plan
 
 
@@ -86,14 +88,17 @@ def backward(
     grad_edges = factors.new_empty(texts, tokens, tokens)
     mask_array = _array(mask)
     plan = plan or _plan(texts, tokens, mask_array, short_limit)
-    arguments: list[Any] = [_array(grad), _array(factors), mask_array]
-    arguments += [grad_edges.numpy(), *_grad_limits(factors.dtype)]
+    gamma, saved = _array(grad), _array(factors)
+    outputs = (mask_array, grad_edges.numpy(), *_grad_limits(factors.dtype))
     if len(plan.group_work):
-        parallel_for(adjoint_short, plan.group_work, plan.order, *arguments)
+        flat = saved.reshape(-1)
+        parallel_for(
+            adjoint_short, plan.group_work, plan.order, gamma, flat, *outputs
+        )
     if len(plan.single_work):
-        grouped = texts - len(plan.single_work)
+        order, grouped = plan.order, texts - len(plan.single_work)
         work = plan.single_work / 4
-        parallel_for(adjoint_long, work, plan.order, grouped, *arguments)
+        parallel_for(adjoint_long, work, order, grouped, gamma, saved, *outputs)
     return grad_edges
 
 
@@ -128,31 +133,39 @@ def _grad_limits(dtype: torch.dtype) -> tuple[int, float, float]:
     return exponent, MAX_LEVEL * 2.0**-exponent, torch.finfo(dtype).max
 
 
-@jit
+@jit(entry=True)
 def _sort(mask: Array, short_limit: int) -> tuple[Array, Array, Array]:
     """Sort the texts by length, and form as many full groups of short ones as possible.
 
     Returns the order, the work per group, and the work per remaining text.
     """
     texts, tokens = mask.shape
-    counts = np.zeros(texts, np.int64)
-    for text in range(texts):
-        for token in range(tokens):
-            counts[text] += mask[text, token]
-    starts = np.zeros(tokens + 2, np.int64)
-    for text in range(texts):
-        starts[counts[text] + 1] += 1
-    starts = np.cumsum(starts)
+    counts = np.empty(texts, np.int64)
     order = np.empty(texts, np.int64)
+    starts = np.empty(tokens + 2, np.int64)  # first index in order of each length
+    for length in range(tokens + 2):
+        starts[length] = 0
     short = 0
+    for text in range(texts):
+        n = 0
+        for token in range(tokens):
+            n += mask[text, token]
+        counts[text] = n
+        starts[n + 1] += 1
+        short += n <= short_limit
+    for length in range(tokens + 1):
+        starts[length + 1] += starts[length]
     for text in range(texts):
         order[starts[counts[text]]] = text
         starts[counts[text]] += 1
-        short += counts[text] <= short_limit
     groups = short // LANES
-    work = counts[order].astype(np.float64) ** 3 / 3
-    return (
-        order,
-        LANES * work[LANES - 1 : LANES * groups : LANES],
-        work[LANES * groups :],
-    )
+    group_work = np.empty(groups)
+    single_work = np.empty(texts - LANES * groups)
+    for index in range(texts):
+        size = np.float64(counts[order[index]])
+        work = size * size * size / 3
+        if index >= LANES * groups:
+            single_work[index - LANES * groups] = work
+        elif index % LANES == LANES - 1:  # the longest of its group
+            group_work[index // LANES] = LANES * work
+    return order, group_work, single_work

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perron.kernels.compile import Array, jit, jit_reassoc, valid_positions
+from perron.kernels.compile import Array, jit, valid_positions
 from perron.kernels.gth_common import clamp, two_sum_error, write_edge_grads
 from perron.kernels.simd import (
     LANES,
@@ -30,7 +30,7 @@ from perron.kernels.simd import (
 _BLOCK = 8
 
 
-@jit_reassoc
+@jit(entry=True, reassoc=True)
 def solve_long(
     first: int,
     last: int,
@@ -74,7 +74,7 @@ def solve_long(
             weights[text, positions[a]] = x[a]
 
 
-@jit
+@jit()
 def _pack(edges: Array, positions: Array, A: Array) -> float:
     """Copy the rates between valid tokens to A; return their sum.
 
@@ -103,13 +103,18 @@ def _pack(edges: Array, positions: Array, A: Array) -> float:
             total += row[b]
             negative |= row[b] < 0
     total += sum_lanes(totals)
-    if negative or any_less(smallest, splat(A.dtype.type(0))) or np.isnan(total):
+    if negative or any_less(smallest, splat(A.dtype.type(0))) or total != total:
         return np.inf
-    # If the sum overflowed although all rates are finite, use the largest rate instead.
-    return total if total < np.inf else A[:n, :n].max()
+    if total == np.inf:
+        # If the sum overflowed although all rates are finite, use the largest rate.
+        total = 0.0
+        for a in range(n):
+            for b in range(n):
+                total = A[a, b] if A[a, b] > total else total
+    return total
 
 
-@jit
+@jit()
 def _scale(A: Array, W: Array, n: int, shift: int, min_rate: Any) -> None:
     """Scale A by 2**shift and copy it to W.
 
@@ -127,7 +132,7 @@ def _scale(A: Array, W: Array, n: int, shift: int, min_rate: Any) -> None:
         W[a, a] = 0
 
 
-@jit_reassoc
+@jit(reassoc=True)
 def _eliminate(W: Array, n: int) -> None:
     """Censor the chain to {0..k-1} for k = n-1 .. 1, in blocks of rows.
 
@@ -157,7 +162,7 @@ def _eliminate(W: Array, n: int) -> None:
         end = begin
 
 
-@jit
+@jit()
 def _update(W: Array, begin: int, end: int) -> None:
     """Compute W_ij += Σ_k P_ik W_kj for i, j < begin <= k < end.
 
@@ -187,7 +192,7 @@ def _update(W: Array, begin: int, end: int) -> None:
                 W[i, j] += P * W[k, j]
 
 
-@jit_reassoc
+@jit(reassoc=True)
 def _back_substitute(W: Array, n: int, x: Array) -> None:
     """Solve x_0 = 1, s_k x_k = Σ_{j<k} W_kj x_j, then normalize x to sum to one."""
     x[0] = 1.0
@@ -206,7 +211,7 @@ def _back_substitute(W: Array, n: int, x: Array) -> None:
         x[k] /= total
 
 
-@jit_reassoc
+@jit(reassoc=True)
 def _jacobi_refine(
     A: Array, n: int, x: Array, min_outflow: float, inflow: Array, outflow: Array
 ) -> None:
@@ -246,7 +251,7 @@ def _jacobi_refine(
         x[i] /= total
 
 
-@jit_reassoc
+@jit(entry=True, reassoc=True)
 def adjoint_long(
     first: int,
     last: int,
@@ -288,17 +293,17 @@ def adjoint_long(
         write_edge_grads(solution[:, :n], positions[:n], shift, limit, out)
 
 
-@jit
+@jit()
 def _transpose_upper(W: Array, n: int, P: Array) -> None:
     """Copy P[k, i] = W[i, k] for i < k, in tiles that fit in the cache."""
     for row in range(0, n, 8):
         for column in range(row, n, 8):
-            for k in range(column, min(column + 8, n)):
-                for i in range(row, min(row + 8, n)):
+            for k in range(column, column + 8 if column + 8 < n else n):
+                for i in range(row, row + 8 if row + 8 < n else n):
                     P[k, i] = W[i, k]
 
 
-@jit_reassoc
+@jit(reassoc=True)
 def _adjoint(
     W: Array,
     P: Array,
@@ -324,12 +329,18 @@ def _adjoint(
     """
     mean = 0.0
     bound = 0.0
-    reference = gamma[np.argmax(alpha[:n])]
+    heaviest = 0
+    for k in range(1, n):
+        if alpha[k] > alpha[heaviest]:
+            heaviest = k
+    reference = gamma[heaviest]
+    q = np.empty(n)
     for k in range(n):
         gamma[k] -= reference
         mean += gamma[k] * alpha[k]
-        bound = max(bound, max_level * abs(gamma[k]))
-    q = np.zeros(n)
+        level = max_level * abs(gamma[k])
+        bound = level if level > bound else bound
+        q[k] = 0.0
     for k in range(n - 1, 0, -1):
         c = clamp((gamma[k] - mean + q[k]) / W[k, k], bound)
         u[k] = c
@@ -350,7 +361,7 @@ def _adjoint(
         low[k] = two_sum_error(level, small)
 
 
-@jit
+@jit()
 def _sum_deviations(P: Array, k: int, u: Array, low: Array, level: float) -> float:
     """Return Σ_{i<k} P_i ((u_i - level) + low_i), evaluated in this order."""
     a = b = c = d = 0.0

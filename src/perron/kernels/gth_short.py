@@ -29,7 +29,7 @@ from perron.kernels.simd import (
 )
 
 
-@jit
+@jit(entry=True)
 def solve_short(
     first: int,
     last: int,
@@ -43,7 +43,7 @@ def solve_short(
 ) -> None:
     """Compute weights and factors of the groups ``first`` to ``last - 1``."""
     tokens = weights.shape[1]
-    keep = factors.shape[0] > 0
+    keep = len(factors) > 0
     scratch = np.empty(0 if keep else LANES * tokens * tokens, edges.dtype)
     positions = np.empty((LANES, tokens), np.int64)
     counts = np.empty(LANES, np.int64)
@@ -57,28 +57,23 @@ def solve_short(
         n = counts[LANES - 1]  # the longest
         if n == 0:
             continue
-        W = _factor_block(factors, group, n) if keep else scratch
+        W = scratch
+        if keep:
+            start = LANES * group * tokens * tokens
+            W = factors[start : start + LANES * n * n]
         _pack(edges, texts, positions, counts, W)
         _scale(W, counts, exponents, scale_exponent, min_rate)
         _eliminate(W, n)
-        W[:LANES] = exponents
+        store(W, 0, load(exponents, 0))
         _back_substitute(W, n, x)
         for t in range(LANES):
             for a in range(counts[t]):
                 weight = x[LANES * a + t]
-                weights[texts[t], positions[t, a]] = (
-                    np.nan if np.isnan(exponents[t]) else weight
-                )
+                valid = exponents[t] == exponents[t]  # not NaN
+                weights[texts[t], positions[t, a]] = weight if valid else np.nan
 
 
-@jit
-def _factor_block(factors: Array, group: int, n: int) -> Array:
-    """Return a flat view of a group's factors, in the memory of its eight texts."""
-    start = LANES * group * factors.shape[1] * factors.shape[2]
-    return factors.reshape(-1)[start : start + LANES * n * n]
-
-
-@jit
+@jit()
 def _pack(
     edges: Array, texts: Array, positions: Array, counts: Array, W: Array
 ) -> None:
@@ -92,12 +87,12 @@ def _pack(
         m = counts[t]
         contiguous &= m > 0 and positions[t, m - 1] - positions[t, 0] == m - 1
         starts[t] = (texts[t] * tokens + positions[t, 0]) * tokens + positions[t, 0]
-    rates = edges.reshape(-1)
     transposed = counts[0] if contiguous and counts[0] >= LANES else 0
     for a in range(transposed):
         for b in range(0, transposed, LANES):
-            b = min(b, transposed - LANES)  # the last tile may overlap the previous one
-            transpose(W, LANES * (n * a + b), rates, starts, a * tokens + b)
+            if b > transposed - LANES:
+                b = transposed - LANES  # the last tile may overlap the previous one
+            transpose(W, LANES * (n * a + b), edges, starts, a * tokens + b)
     for t in range(LANES):
         graph = edges[texts[t]]
         for a in range(counts[t]):
@@ -110,7 +105,7 @@ def _pack(
             W[offset + LANES * a] = 0
 
 
-@jit
+@jit()
 def _scale(
     W: Array, counts: Array, exponents: Array, scale_exponent: int, min_rate: Any
 ) -> None:
@@ -131,7 +126,9 @@ def _scale(
     store(buffer[0], 0, smallest)
     for t in range(LANES):
         if totals[t] == np.inf:  # the sum may have overflowed with finite rates
-            totals[t] = W[t : LANES * n * n : LANES].max()
+            totals[t] = 0
+            for offset in range(t, LANES * n * n, LANES):
+                totals[t] = W[offset] if W[offset] > totals[t] else totals[t]
         valid = buffer[0, t] == 0 and totals[t] < np.inf
         exponents[t] = math.frexp(totals[t])[1] if valid else np.nan
         shift = scale_exponent - int(exponents[t]) if valid else 0
@@ -139,7 +136,8 @@ def _scale(
         buffer[1, t] = math.ldexp(1.0, shift // 2)
         buffer[2, t] = math.ldexp(1.0, shift - shift // 2)
         if not valid:
-            W[t : LANES * n * n : LANES] = 1
+            for offset in range(t, LANES * n * n, LANES):
+                W[offset] = 1
     half, second_half = load(buffer[1], 0), load(buffer[2], 0)
     low = splat(min_rate)
     for offset in range(0, LANES * n * n, LANES):
@@ -151,7 +149,7 @@ def _scale(
                 W[LANES * (n * a + b) + t] = 0
 
 
-@jit
+@jit()
 def _eliminate(W: Array, n: int) -> None:
     """Censor the chain to {0..k-1} for k = n-1 .. 1, in blocks of four tokens.
 
@@ -159,7 +157,7 @@ def _eliminate(W: Array, n: int) -> None:
     """
     row = LANES * n
     for last in range(n - 1, 0, -4):
-        first = max(last - 3, 1)
+        first = last - 3 if last > 4 else 1
         for k in range(last, first - 1, -1):
             for m in range(last, k, -1):  # update row and column k
                 to_k = load(W, row * k + LANES * m)
@@ -174,7 +172,7 @@ def _eliminate(W: Array, n: int) -> None:
             _update(W, n, first)
 
 
-@jit
+@jit()
 def _normalize_column(W: Array, n: int, k: int) -> None:
     """Set W_kk = s_k, and W_ik = P_ik for i < k."""
     row, column = LANES * n, LANES * k
@@ -189,7 +187,7 @@ def _normalize_column(W: Array, n: int, k: int) -> None:
         store(W, row * i + column, load(W, row * i + column) * inverse)
 
 
-@jit
+@jit()
 def _update(W: Array, n: int, first: int) -> None:
     """Compute W_ij += Σ_m P_im W_mj for i, j < first <= m < first + 4."""
     row, to = LANES * n, LANES * first
@@ -210,7 +208,7 @@ def _update(W: Array, n: int, first: int) -> None:
             store(W, i + j, load(W, i + j) + i0 * m0 + i1 * m1 + i2 * m2 + i3 * m3)
 
 
-@jit
+@jit()
 def _load_four(W: Array, offset: int, stride: int) -> Any:
     return (
         load(W, offset),
@@ -220,7 +218,7 @@ def _load_four(W: Array, offset: int, stride: int) -> Any:
     )
 
 
-@jit
+@jit()
 def _back_substitute(W: Array, n: int, x: Array) -> None:
     """Solve x_0 = 1, s_k x_k = Σ_{j<k} W_kj x_j, then normalize x to sum to one."""
     row = LANES * n
@@ -239,7 +237,7 @@ def _back_substitute(W: Array, n: int, x: Array) -> None:
     _divide(x, n, total)
 
 
-@jit
+@jit()
 def _divide(x: Array, n: int, total: Any) -> None:
     """Divide the first n entries of x by the total."""
     inverse = splat(1.0) / total
@@ -247,7 +245,7 @@ def _divide(x: Array, n: int, total: Any) -> None:
         store(x, k, load(x, k) * inverse)
 
 
-@jit
+@jit(entry=True)
 def adjoint_short(
     first: int,
     last: int,
@@ -276,7 +274,8 @@ def adjoint_short(
         n = counts[LANES - 1]
         if n == 0:
             continue
-        W = _factor_block(factors, group, n)
+        start = LANES * group * tokens * tokens
+        W = factors[start : start + LANES * n * n]
         gamma[: LANES * n] = 0.0
         for t in range(LANES):
             for a in range(counts[t]):
@@ -294,7 +293,7 @@ def adjoint_short(
             write_edge_grads(solution, positions[t, :m], shift, limit, out)
 
 
-@jit
+@jit()
 def _adjoint(
     W: Array,
     n: int,
@@ -338,7 +337,7 @@ def _adjoint(
         store(low, at, two_sum_error(level, small))
 
 
-@jit
+@jit()
 def _subtract_reference(alpha: Array, gamma: Array, n: int) -> Any:
     """Subtract the γ of the token with the largest weight; return the largest |γ|."""
     max_weight, reference, max_size = load(alpha, 0), load(gamma, 0), splat(0.0)

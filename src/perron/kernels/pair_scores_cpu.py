@@ -87,7 +87,7 @@ def max_tile_work(mask: Array, w: Tensor) -> float:
     return _WORK_PER_UNIT * pairs * w.numel() / threads / _TILES_PER_THREAD
 
 
-@jit
+@jit(entry=True)
 def make_tiles(mask: Array, max_work: float, units: int) -> tuple[Array, Array, int]:
     """Return the tiles, the multiply-adds per tile, and the number of valid tokens.
 
@@ -106,18 +106,21 @@ def make_tiles(mask: Array, max_work: float, units: int) -> tuple[Array, Array, 
         for token in range(tokens):
             n += mask[text, token]
         row = _WORK_PER_UNIT * n * units
-        step = max(1, int(min(max_work / row, n))) if n else 1
+        step = int(max_work / row) if max_work < row * n else n
+        step = step if step > 1 else 1
         for first in range(0, n, step):
-            last = min(first + step, n)
+            last = first + step if first + step < n else n
             buffer += first > 0
-            tiles[size] = (text, first, last, count, buffer if first else 0)
+            tile = tiles[size]
+            tile[_TEXT], tile[_FIRST], tile[_LAST] = text, first, last
+            tile[_OFFSET], tile[_BUFFER] = count, buffer if first else 0
             work[size] = row * (last - first)
             size += 1
         count += n
     return tiles[:size], work[:size], count
 
 
-@jit
+@jit(entry=True)
 def _add_partial_grads(
     tiles: Array, mask: Array, buffers: Array, grad_x: Array
 ) -> None:
@@ -127,23 +130,26 @@ def _add_partial_grads(
         if tile[_BUFFER]:
             n = _row_indices(mask, len(grad_x), tile, rows)
             buffer = buffers[tile[_BUFFER] - 1]
+            heads, hidden = buffer.shape[1], buffer.shape[2]
             for i in range(n):
-                grad_x[rows[i], _SOURCE] += buffer[i]
+                out = grad_x[rows[i], _SOURCE]
+                for head in range(heads):
+                    for k in range(hidden):
+                        out[head, k] += buffer[i, head, k]
 
 
-@jit
+@jit()
 def _row_indices(mask: Array, num_rows: int, tile: Array, rows: Array) -> int:
     """Write the rows of x that hold the tokens of a text; return their number."""
     text = tile[_TEXT]
     n = valid_positions(mask, text, rows)
-    if num_rows == mask.shape[0] * mask.shape[1]:  # x has rows for padding too
-        rows[:n] += text * mask.shape[1]
-    else:
-        rows[:n] = tile[_OFFSET] + np.arange(n)
+    padded = num_rows == mask.shape[0] * mask.shape[1]  # x has rows for padding too
+    for i in range(n):
+        rows[i] = rows[i] + text * mask.shape[1] if padded else tile[_OFFSET] + i
     return n
 
 
-@jit
+@jit()
 def _gather(x: Array, rows: Array, side: int, head: int, out: Array) -> None:
     """Copy rows of x (R, 2, H, K) to out[:, 0], padded with zeros.
 
@@ -160,7 +166,7 @@ def _gather(x: Array, rows: Array, side: int, head: int, out: Array) -> None:
     out[len(rows) : len(rows) + 3] = 0
 
 
-@jit
+@jit()
 def _prepare(
     x: Array,
     head: int,
@@ -185,7 +191,7 @@ def _prepare(
     return EXPONENTIAL
 
 
-@jit
+@jit(entry=True)
 def _score_tiles(
     first: int,
     last: int,
@@ -203,7 +209,8 @@ def _score_tiles(
     positions, rows = np.empty(tokens, np.int64), np.empty(tokens, np.int64)
     targets = np.empty((tokens + 3, 2, width), x.dtype)
     sources = np.empty((tokens + 3, 2, width), x.dtype)
-    weights = np.zeros(width, x.dtype)
+    weights = np.empty(width, x.dtype)
+    weights[:] = 0
     block_scores = np.empty(_BLOCK, x.dtype)
     for index in range(first, last):
         tile = tiles[index]
@@ -214,9 +221,11 @@ def _score_tiles(
         for head in range(heads):
             target_rows = rows[start : start + m]
             method = _prepare(x, head, target_rows, rows[:n], relu, targets, sources)
-            weights[:hidden] = w[head]
+            for k in range(hidden):
+                weights[k] = w[head, k]
             for j in range(0, n, _BLOCK):
-                block, size = sources[j : j + _BLOCK + 3], min(n - j, _BLOCK)
+                block = sources[j : j + _BLOCK + 3]
+                size = n - j if n - j < _BLOCK else _BLOCK
                 for i in range(m):
                     score(targets[i], block, size, weights, method, block_scores)
                     row = scores[text, head, positions[start + i]]
@@ -224,7 +233,7 @@ def _score_tiles(
                         row[positions[j + s]] = block_scores[s]
 
 
-@jit
+@jit(entry=True)
 def _backward_tiles(
     first: int,
     last: int,
@@ -262,7 +271,8 @@ def _backward_tiles(
             grad_sources[: n + 3] = 0
             sum_w[:] = 0
             for j in range(0, n, _BLOCK):
-                block, size = sources[j : j + _BLOCK + 3], min(n - j, _BLOCK)
+                block = sources[j : j + _BLOCK + 3]
+                size = n - j if n - j < _BLOCK else _BLOCK
                 grad_block = grad_sources[j : j + _BLOCK + 3]
                 grad_row[size:] = 0
                 for i in range(m):

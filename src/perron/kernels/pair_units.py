@@ -30,7 +30,7 @@ EXPONENTIAL, TANH, RELU = range(3)  # methods of computing a hidden unit
 _MAX_EXP_INPUT = 40.0  # exp(2 · 40) and its inverse are in the range of float32
 
 
-@jit
+@jit()
 def fits_exp_range(tokens: Array) -> bool:
     """Return whether the exponentials of tokens (n, 2, width) are in range."""
     zeros = splat(tokens.dtype.type(0))
@@ -45,7 +45,7 @@ def fits_exp_range(tokens: Array) -> bool:
     return sum_lanes(outside) == 0
 
 
-@jit
+@jit()
 def exponentiate(tokens: Array, factor: float) -> None:
     """Replace x = tokens[:, 0] with exp(factor x), its low-order part in [:, 1]."""
     for token in tokens:
@@ -57,7 +57,7 @@ def exponentiate(tokens: Array, factor: float) -> None:
             store(low, k, value - widen(load(high, k)))
 
 
-@jit
+@jit()
 def score(
     target: Array, sources: Array, n: int, w: Array, method: int, row: Array
 ) -> None:
@@ -73,7 +73,7 @@ def score(
         row: Output, of length at least n rounded up to a multiple of four.
     """
     zeros, width = splat(w.dtype.type(0)), len(w)
-    high, low, b = target[0], target[1], sources.reshape(-1)
+    high, low, b = target[0], target[1], sources
     step = 2 * width
     for j in range(0, n, 4):
         s0 = s1 = s2 = s3 = zeros
@@ -99,7 +99,7 @@ def score(
         row[j + 3] = sum_lanes(s3)
 
 
-@jit
+@jit()
 def accumulate_grads(
     target: Array,
     sources: Array,
@@ -124,7 +124,7 @@ def accumulate_grads(
     """
     zeros, width = splat(grad.dtype.type(0)), len(grad_w)
     high, low = target[0], target[1]
-    b, source_grads = sources.reshape(-1), grad_b.reshape(-1)
+    b, source_grads = sources, grad_b
     for k in range(0, width, LANES):
         x, r = load(high, k), load(low, k)
         target_grad, weight_grad = load(grad_a, k), load(grad_w, k)
@@ -154,13 +154,13 @@ def accumulate_grads(
         store(grad_w, k, weight_grad)
 
 
-@jit
+@jit()
 def _activate(x: Any, zeros: Any, method: int) -> Any:
     """Return relu(x) or tanh(x)."""
     return where_less(x, zeros, zeros, x) if method == RELU else math.tanh(x)
 
 
-@jit
+@jit()
 def _unit(a: Any, a_low: Any, b: Any, b_low: Any) -> Any:
     """Return tanh from two exponentials and their low-order parts."""
     return ((a - b) + (a_low - b_low)) / (a + b)

@@ -9,7 +9,6 @@ from torch import Tensor
 from perron.kernels.compile import (
     Array,
     jit,
-    jit_reassoc,
     parallel_for,
     valid_positions,
 )
@@ -41,7 +40,7 @@ def column_softmax_backward(grad: Tensor, edges: Tensor) -> Tensor:
     return grad_scores
 
 
-@jit
+@jit(entry=True)
 def _softmax_texts(
     first: int, last: int, scores: Array, mask: Array, edges: Array
 ) -> None:
@@ -49,7 +48,8 @@ def _softmax_texts(
     width = (tokens + LANES - 1) // LANES * LANES
     positions = np.empty(tokens, np.int64)
     top, total = np.empty(width, scores.dtype), np.empty(width)
-    buffer = np.zeros(width, scores.dtype)
+    buffer = np.empty(width, scores.dtype)
+    buffer[:] = 0
     for text in range(first, last):
         n = valid_positions(mask, text, positions)
         for head in range(heads):
@@ -62,7 +62,9 @@ def _softmax_texts(
             total[:] = 0
             for a in range(n):
                 _shift_and_exponentiate(graph[positions[a]], top, buffer, total)
-                out[positions[a]] = buffer[:tokens]
+                row = out[positions[a]]
+                for j in range(tokens):
+                    row[j] = buffer[j]
             for j in range(tokens):
                 top[j] = 1 / total[j] if mask[text, j] else 0
             for a in range(n):
@@ -71,21 +73,24 @@ def _softmax_texts(
                     row[j] *= top[j]
 
 
-@jit
+@jit()
 def _column_max(graph: Array, positions: Array, top: Array) -> None:
     tokens = graph.shape[1]
-    top[:tokens] = graph[positions[0]]
+    row = graph[positions[0]]
+    for j in range(tokens):
+        top[j] = row[j]
     top[tokens:] = 0
-    for i in positions[1:]:
-        row = graph[i]
+    for a in range(1, len(positions)):
+        row = graph[positions[a]]
         for j in range(tokens):
             top[j] = row[j] if row[j] > top[j] else top[j]
 
 
-@jit
+@jit()
 def _shift_and_exponentiate(row: Array, top: Array, out: Array, total: Array) -> None:
     """Compute out_j = exp(row_j - top_j), and add it to the total."""
-    out[: len(row)] = row
+    for j in range(len(row)):
+        out[j] = row[j]
     low = splat(-700.0)
     for j in range(0, len(out), LANES):
         x = widen(load(out, j)) - widen(load(top, j))
@@ -94,7 +99,7 @@ def _shift_and_exponentiate(row: Array, top: Array, out: Array, total: Array) ->
         store(total, j, load(total, j) + value)
 
 
-@jit
+@jit(entry=True)
 def _softmax_backward_graphs(
     first: int, last: int, grad: Array, edges: Array, grad_scores: Array
 ) -> None:
@@ -161,7 +166,7 @@ def _starts_and_work(counts: Tensor, work_per_word: int) -> tuple[Array, Array]:
     return starts, lengths * float(work_per_word)
 
 
-@jit
+@jit(entry=True)
 def _sum_texts(
     first: int, last: int, starts: Array, weights: Array, states: Array, sums: Array
 ) -> None:
@@ -176,7 +181,7 @@ def _sum_texts(
                     out[d] += weight * x[d]
 
 
-@jit_reassoc
+@jit(reassoc=True)
 def _dot(x: Array, y: Array) -> float:
     total = x.dtype.type(0)
     for d in range(len(x)):
@@ -184,7 +189,7 @@ def _dot(x: Array, y: Array) -> float:
     return total
 
 
-@jit
+@jit(entry=True)
 def _sum_backward_texts(
     first: int,
     last: int,
@@ -224,7 +229,7 @@ def segment_argmax(x: Tensor, counts: Tensor) -> Tensor:
     return indices
 
 
-@jit
+@jit(entry=True)
 def _argmax_texts(
     first: int, last: int, starts: Array, x: Array, indices: Array
 ) -> None:
@@ -234,9 +239,10 @@ def _argmax_texts(
         begin, end = starts[text], starts[text + 1]
         if begin == end:
             continue
-        top[:] = x[begin]
-        index = indices[text]
-        index[:] = begin
+        row, index = x[begin], indices[text]
+        for d in range(width):
+            top[d] = row[d]
+            index[d] = begin
         for i in range(begin + 1, end):
             row = x[i]
             for d in range(width):

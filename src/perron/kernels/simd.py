@@ -211,20 +211,18 @@ def any_less(typingctx, a, b):
 def _overload(instruction: str, *operators: Callable[[Any, Any], Any]) -> None:
     """Implement operators on vectors with an LLVM instruction."""
 
-    @intrinsic
-    def compute(typingctx, a, b):
-        def codegen(context: Any, builder: Any, signature: Any, v: Any) -> Any:
-            return getattr(builder, instruction)(*v, flags=_FMA_FLAGS)
+    def codegen(context: Any, builder: Any, signature: Any, v: Any) -> Any:
+        return getattr(builder, instruction)(*v, flags=_FMA_FLAGS)
 
-        return a(a, b), codegen
+    def find_type(context: Any) -> Any:
+        def result(a: Any, b: Any) -> Any:
+            return a if isinstance(a, Vec8) and a == b else None
 
-    def overload(a, b):
-        if isinstance(a, Vec8) and a == b:
-            return lambda a, b: compute(a, b)
-        return None
+        return result
 
     for function in operators:
-        extending.overload(function)(overload)
+        extending.type_callable(function)(find_type)
+        extending.lower_builtin(function, Vec8, Vec8)(codegen)
 
 
 _overload("fadd", operator.add, operator.iadd)
@@ -277,7 +275,7 @@ _LN2_LOW = 2.3190468138462996e-17  # rounding error of _LN2
 _TAYLOR = np.array([1 / math.factorial(k) for k in range(13, -1, -1)])  # of exp
 
 
-@jit
+@jit()
 def exp(x: Any) -> Any:
     """Return exp x for float64 in [-700, 700], accurate to one or two ulps."""
     power = x * splat(1 / _LN2) + splat(_MAGIC)
@@ -300,7 +298,7 @@ def _overload_tanh(x):  # must have the same signature as the lambdas
     return lambda x: _scalar_tanh(x)
 
 
-@jit
+@jit()
 def _rational_tanh(x: Any) -> Any:
     high, low = splat_like(x, 9.0), splat_like(x, -9.0)
     x = where_less(high, x, high, x)
@@ -313,14 +311,14 @@ def _rational_tanh(x: Any) -> Any:
     return x * p / q
 
 
-@jit
+@jit()
 def _scalar_tanh(x: Any) -> Any:
     for t in range(LANES):
         x = insert_lane(x, t, math.tanh(extract_lane(x, t)))
     return x
 
 
-@jit
+@jit(entry=True)
 def _double(x: Array) -> None:
     store(x, 0, load(x, 0) + load(x, 0))
 

@@ -24,7 +24,7 @@ _POWERS = np.array([10.0**k for k in range(23)])  # and these powers of ten
 _MAX_DIGITS = 18  # always fit into an int64
 
 
-@jit
+@jit(entry=True)
 def find_word_ends(
     text: Array, starts: Array, ends: Array, dim: int, word_ends: Array
 ) -> None:
@@ -63,7 +63,7 @@ def find_word_ends(
         word_ends[line] = i
 
 
-@jit
+@jit(entry=True)
 def read_numbers(
     text: Array, starts: Array, ends: Array, numbers: Array, is_parsed: Array
 ) -> None:
@@ -88,7 +88,7 @@ def read_numbers(
         is_parsed[row] = _read_row(text, starts[row], ends[row], numbers[row])
 
 
-@jit
+@jit()
 def _read_row(text: Array, i: int, end: int, numbers: Array) -> bool:
     for k in range(len(numbers)):
         if i >= end or (text[i] != _SPACE and text[i] != _TAB):
