@@ -18,10 +18,11 @@ MAY_IMPORT = {
     "models": {"layers", "pooling"},
     "text": {"kernels"},
     "explain": {"text", "models", "pooling"},
-    "training": {"text", "layers", "models", "pipeline", "hub"},
+    "training": {"kernels", "text", "layers", "models", "pipeline", "hub"},
     "experiments": {"text", "pooling", "models", "training"},
-    "serve": {"explain", "pipeline"},
+    "serve": {"kernels", "explain", "pipeline"},
     "integrations": {
+        "kernels",
         "solver",
         "pooling",
         "layers",

@@ -16,6 +16,7 @@ from perron.cli.options import CorpusOptions, TextOptions
 from perron.cli.outputs import TableRow, open_writer
 from perron.errors import InvalidRows, SettingsError
 from perron.integrations.corpora.mapper import check_new_columns
+from perron.kernels import wait_for_compiled
 from perron.pipeline import pair_mismatch
 from perron.text.datasets import read_texts
 from perron.text.formats import Columns, DataFile, Row, get_format, infer_format
@@ -195,6 +196,8 @@ def stream(
         verb: Description for the progress bar.
         options: Options of the command.
     """
+    if options.file is not None:
+        wait_for_compiled()  # so that a file gets the same results each time
     invalid, count = InvalidRows(options.skip_invalid), 0
     with open_writer(options.out, options.format, results, source.schema()) as output:
         for chunk in with_progress(source.chunks(invalid), verb):

@@ -29,7 +29,7 @@ _MAX_PAUSE = 30.0
 
 def example(operation: str, dtype: torch.dtype) -> tuple[Any, ...]:
     """Return small arguments that make a forward function call all of its kernels."""
-    tokens = torch.ones(2, 1, dtype=dtype)
+    tokens = torch.tensor([[1.0], [2.0]], dtype=dtype)
     graph = torch.ones(1, 1, 2, 2, dtype=dtype)
     mask, counts = torch.ones(1, 2, dtype=torch.bool), torch.tensor([2])
     arguments: dict[str, tuple[Any, ...]] = {

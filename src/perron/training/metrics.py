@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
+from perron.kernels import wait_for_compiled
 from perron.registry import Registry, load_plugins
 from perron.text.sampling import Examples, evaluation_batches
 
@@ -231,6 +232,7 @@ def evaluate(
         rank: Rank of this process.
         world: Number of processes.
     """
+    wait_for_compiled()  # so that results do not depend on timing
     log_probabilities = np.zeros((len(examples), len(model.config.labels)))
     was_training = model.training
     model.eval()
@@ -308,6 +310,7 @@ def measure_graphs(
         device: Device of the model.
         max_texts: Maximum number of examples to use.
     """
+    wait_for_compiled()
     statistics: dict[int, list[np.ndarray]] = {}
     was_training = model.training
     model.eval()

@@ -46,6 +46,14 @@ def _uninitialized_memory_is_nan():
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _same_kernels():
+    """Wait for compiled kernels, so that results do not depend on timing."""
+    from perron.kernels import wait_for_compiled
+
+    wait_for_compiled()
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     torch.manual_seed(0)

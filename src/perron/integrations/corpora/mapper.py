@@ -12,6 +12,7 @@ import torch
 
 from perron.errors import DataError, SettingsError
 from perron.files import digest
+from perron.kernels import wait_for_compiled
 from perron.models.config import CONFIG, TOKENIZER, WEIGHTS, folder_files, read_config
 from perron.pipeline import Pipeline, load, pair_mismatch
 
@@ -167,6 +168,7 @@ class TextMapper:
         first = _to_strings(texts, self.text)
         second = None if pairs is None else _to_strings(pairs, str(self.text_pair))
         set_num_threads(self.threads)
+        wait_for_compiled()  # so that a part is the same when it is computed again
         pipeline = load_once(str(self.model), self.fingerprint, self.pretokenized)
         return result_columns(
             pipeline, self.task, first, second, self.prefix, self.batch_size
