@@ -2,24 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from huggingface_hub import EvalResult, ModelCardData, snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perron.errors import DataError, SettingsError
 from perron.files import markdown_table
 from perron.models import ModelConfig
 from perron.models.config import FILES, HuggingFaceSettings
+
+
+if TYPE_CHECKING:
+    from huggingface_hub import PyTorchModelHubMixin
 
 
 class Score(NamedTuple):
@@ -92,6 +86,8 @@ def model_card(
 
 
 def _front_matter(config: ModelConfig, title: str, scores: Sequence[Score]) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
     settings = config.settings
     tags = ["perron", settings.aggregator.name]
     data = ModelCardData(
@@ -167,6 +163,16 @@ def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
         files: Names of the files to download.
         download: Options of `snapshot_download`, such as ``revision`` and ``token``.
     """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
     where = HUB + name
     try:
         return Path(snapshot_download(name, allow_patterns=list(files), **download))
@@ -184,6 +190,21 @@ def download_model(name: str, files: Sequence[str], **download: Any) -> Path:
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         problem = str(error).strip().splitlines()[0]
         raise DataError(f"could not be downloaded: {problem}", where) from error
+
+
+def hub_model(save: Callable[[Path], None]) -> "PyTorchModelHubMixin":
+    """Return a model of huggingface_hub, which saves its files and can upload them.
+
+    Args:
+        save: Function that writes the files to a folder.
+    """
+    from huggingface_hub import PyTorchModelHubMixin
+
+    class HubModel(PyTorchModelHubMixin):
+        def _save_pretrained(self, save_directory: Path) -> None:
+            save(save_directory)
+
+    return HubModel()
 
 
 def short_names(folders: Sequence[str | Path]) -> list[str]:

@@ -7,13 +7,12 @@ from typing import Any, overload
 
 import numpy as np
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor
 
 from perron.errors import DataError
 from perron.explain import Explanation, explain
 from perron.files import make_folder
-from perron.hub import find_model, model_card, short_names
+from perron.hub import find_model, hub_model, model_card, short_names
 from perron.models import Classifier, ModelConfig, PairClassifier, load_model
 from perron.models.config import (
     CARD,
@@ -33,7 +32,7 @@ from perron.text.tokenizers import SubwordTokenizer, TextTokenizer, WordTokenize
 _CHUNK_SIZE = 4096  # number of texts that are sorted by length together
 
 
-class Pipeline(PyTorchModelHubMixin):
+class Pipeline:
     """A trained model with its tokenizer.
 
     Returned by `perron.load`. `predict`, `predict_proba` and `encode` accept a list of
@@ -207,10 +206,20 @@ class Pipeline(PyTorchModelHubMixin):
             hub: Options of `push_to_hub`, with ``push_to_hub=True``.
         """
         make_folder(Path(save_directory))
-        return super().save_pretrained(save_directory, **hub)
+        return hub_model(self._save).save_pretrained(save_directory, **hub)
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        write_files(save_directory, self.to_files())
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the files that `save_pretrained` writes; return the URL of the commit.
+
+        Args:
+            repo_id: Name of the model on the hub, such as ``owner/model``.
+            options: Options of `PyTorchModelHubMixin.push_to_hub` in huggingface_hub,
+                such as ``private`` and ``token``.
+        """
+        return hub_model(self._save).push_to_hub(repo_id, **options)
+
+    def _save(self, folder: Path) -> None:
+        write_files(folder, self.to_files())
 
     def to_files(self) -> dict[str, bytes]:
         """Return the content of each file that `save_pretrained` writes, by name."""

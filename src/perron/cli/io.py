@@ -6,22 +6,21 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
-
-import pyarrow as pa
-from rich.progress import TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from perron.cli.console import print_message, print_skipped, progress_bar
 from perron.cli.options import CorpusOptions, TextOptions
-from perron.cli.outputs import TableRow, open_writer
 from perron.errors import InvalidRows, SettingsError
-from perron.integrations.corpora.mapper import check_new_columns
 from perron.kernels import wait_for_compiled
 from perron.pipeline import pair_mismatch
-from perron.text.datasets import read_texts
 from perron.text.formats import Columns, DataFile, Row, get_format, infer_format
 from perron.text.formats.base import Lines, check_encoding
 from perron.text.formats.rows import text_problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from perron.cli.outputs import TableRow
 
 CHUNK = 1024  # texts that are read, processed and written together
 
@@ -37,7 +36,7 @@ class Inputs(NamedTuple):
 
     texts: list[str]
     pairs: list[str] | None
-    columns: list[TableRow]
+    columns: list["TableRow"]
 
     def display_texts(self) -> list[str]:
         """Return the texts for display, with pairs joined into one string."""
@@ -72,7 +71,7 @@ class TextSource:
                 [self._columns(row) for row in chunk],
             )
 
-    def _columns(self, row: Row) -> TableRow:
+    def _columns(self, row: Row) -> "TableRow":
         if row.columns is not None:
             return row.columns
         pair = {"text_pair": row.pair} if self.is_pair else {}
@@ -99,7 +98,7 @@ class TextSource:
             return self._from_standard_input(invalid)
         return self._from_file(str(file), invalid, keep_columns)
 
-    def schema(self) -> pa.Schema | None:
+    def schema(self) -> "pa.Schema | None":
         """Return the schema of the file, or None if its columns have no types."""
         file = self.options.file
         if self.arguments or file in (None, "-"):
@@ -150,6 +149,8 @@ class TextSource:
     def _from_file(
         self, file: str, invalid: InvalidRows, keep_columns: bool
     ) -> Iterator[Row]:
+        from perron.text.datasets import read_texts
+
         options = self.options
         if not self.is_pair and self.text_pair is not None:
             fix = "Remove --text-pair."
@@ -172,6 +173,8 @@ class TextSource:
 
 def with_progress(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
     """Yield the chunks, with a progress bar on standard error."""
+    from rich.progress import TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.completed:,} texts"), TimeElapsedColumn())
     with progress_bar(*columns, width=20) as bar:
         task = bar.add_task(verb, total=None)
@@ -183,7 +186,7 @@ def with_progress(chunks: Iterable[Inputs], verb: str) -> Iterator[Inputs]:
 def stream(
     source: TextSource,
     compute: Callable[[Inputs], Mapping[str, Sequence[Any]]],
-    results: Sequence[pa.Field],
+    results: Sequence["pa.Field"],
     verb: str,
     options: CorpusOptions,
 ) -> None:
@@ -196,6 +199,9 @@ def stream(
         verb: Description for the progress bar.
         options: Options of the command.
     """
+    from perron.cli.outputs import open_writer
+    from perron.integrations.corpora.mapper import check_new_columns
+
     if options.file is not None:
         wait_for_compiled()  # so that a file gets the same results each time
     invalid, count = InvalidRows(options.skip_invalid), 0

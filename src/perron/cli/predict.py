@@ -54,7 +54,6 @@ def predict(
 
     from perron.cli.io import Inputs, TextSource, stream
     from perron.errors import InvalidRows
-    from perron.integrations.corpora.mapper import result_columns, result_fields
     from perron.pipeline import load
 
     model = load(corpus.model)
@@ -71,6 +70,8 @@ def predict(
                 probability = f"{100 * row[best]:5.1f} %"
                 results.print(f"{model.labels[best]}  {probability}  {text}")
         return
+
+    from perron.integrations.corpora.mapper import result_columns, result_fields
 
     def compute(chunk: Inputs) -> dict[str, list[object]]:
         return result_columns(model, "predict", chunk.texts, chunk.pairs, corpus.prefix)

@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-from datasets import Dataset
+from typing import TYPE_CHECKING, Any
 
 from perron.errors import DataError
 from perron.files import digest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Dataset
 
 FORMAT_VERSION = 1  # increment when a reader yields different rows for the same file
 BATCH = 1000
@@ -44,11 +45,11 @@ def cache_key(values: Mapping[str, Any], files: Sequence[Path] = ()) -> str:
 
 def cached_dataset(
     rows: Iterable[Mapping[str, Any]],
-    schema: pa.Schema,
+    schema: "pa.Schema",
     key: str,
     cache: Path | None = None,
     metadata: Callable[[], Mapping[str, Any]] = dict,
-) -> Dataset:
+) -> "Dataset":
     """Return the rows as a memory-mapped dataset, writing it on the first call.
 
     Rows are written as they arrive, 1000 at a time, to a temporary file that is then
@@ -63,6 +64,9 @@ def cached_dataset(
         metadata: Called after the last row. Its result is stored with the rows as JSON;
             see `read_metadata`.
     """
+    import pyarrow as pa
+    from datasets import Dataset
+
     path = (cache or cache_folder()) / f"{key}.arrow"
     if path.exists():
         try:
@@ -75,12 +79,14 @@ def cached_dataset(
     return Dataset.from_file(str(path))
 
 
-def read_metadata(dataset: Dataset) -> dict[str, Any]:
+def read_metadata(dataset: "Dataset") -> dict[str, Any]:
     """Return the metadata of a dataset that `cached_dataset` returned.
 
     Raises:
         DataError: If the file is incomplete.
     """
+    import pyarrow as pa
+
     path = dataset.cache_files[0]["filename"]
     with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
         metadata = None
@@ -93,10 +99,12 @@ def read_metadata(dataset: Dataset) -> dict[str, Any]:
 
 def _write(
     rows: Iterable[Mapping[str, Any]],
-    schema: pa.Schema,
+    schema: "pa.Schema",
     path: Path,
     metadata: Callable[[], Mapping[str, Any]],
 ) -> None:
+    import pyarrow as pa
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")

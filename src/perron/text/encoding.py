@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-import pyarrow as pa
-from datasets import Dataset
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from perron.errors import SettingsError
@@ -21,6 +19,9 @@ from perron.text.tokenizers import (
     TextTokenizer,
     Token,
 )
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 Span = tuple[int, int]
 
@@ -121,11 +122,10 @@ def _split_long_runs(text: str) -> list[str]:
 Kind = Literal["text", "document", "pair"]
 _Item = TypeVar("_Item", int, Token)
 
-_IDS = pa.list_(pa.int32())
-_COLUMNS: dict[Kind, dict[str, pa.DataType]] = {
-    "text": {"ids": _IDS},
-    "document": {"ids": _IDS, "lengths": _IDS},
-    "pair": {"ids": _IDS, "pair_ids": _IDS},
+_COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "text": ("ids",),
+    "document": ("ids", "lengths"),
+    "pair": ("ids", "pair_ids"),
 }
 _BATCH = 1000
 
@@ -295,11 +295,12 @@ class TextProcessor:
             )
         return rows
 
-    def encode_dataset(self, dataset: Dataset) -> Dataset:
+    def encode_dataset(self, dataset: "Dataset") -> "Dataset":
         """Return the token ids and labels of a dataset of texts, cached on disk."""
-        schema = pa.schema(
-            {**_COLUMNS[self.kind], "label": pa.int64(), "line": pa.int32()}
-        )
+        import pyarrow as pa
+
+        ids = dict.fromkeys(_COLUMNS[self.kind], pa.list_(pa.int32()))
+        schema = pa.schema({**ids, "label": pa.int64(), "line": pa.int32()})
         key_values = {
             "dataset": dataset._fingerprint,
             "tokenizer": self.tokenizer.to_json(),
@@ -313,7 +314,7 @@ class TextProcessor:
         rows = self._encode_rows(dataset)
         return cached_dataset(rows, schema, cache_key(key_values))
 
-    def _encode_rows(self, dataset: Dataset) -> Iterator[dict[str, Any]]:
+    def _encode_rows(self, dataset: "Dataset") -> Iterator[dict[str, Any]]:
         for batch in dataset.iter(_BATCH):
             rows = self.encode(batch["text"], batch.get("pair"))
             for row, label, line in zip(

@@ -1,17 +1,20 @@
 """Dataset splits, shuffling and batches."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import pyarrow as pa
 import torch
-from datasets import Dataset
 from torch import Tensor
 
 from perron.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Dataset
 
 Fractions = tuple[float, float, float]  # train, dev, test
 Rows = Sequence[int]
@@ -147,7 +150,7 @@ class Examples:
         is_pair: Whether the rows are pairs of texts.
     """
 
-    def __init__(self, dataset: Dataset, weights: np.ndarray | None = None) -> None:
+    def __init__(self, dataset: "Dataset", weights: np.ndarray | None = None) -> None:
         """Wrap a dataset.
 
         Args:
@@ -195,27 +198,36 @@ class Examples:
             weights = torch.from_numpy(self.weights[rows])
         if self._source is not None:
             return Batch(self._source.inputs(rows), labels, weights)
-        return Batch(_inputs(self._rows[rows]), labels, weights)
+        table: pa.Table = self._rows[rows]
+        names = {"ids", "lengths", "pair_ids"} & {*table.column_names}
+        inputs = _inputs({name: _flat(table, name) for name in names})
+        return Batch(inputs, labels, weights)
 
 
 def collate(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
     """Return the arguments of the model for rows from `TextProcessor.encode`."""
-    types = pa.schema({name: pa.list_(pa.int32()) for name in rows[0]})
-    return _inputs(pa.Table.from_pylist(rows, schema=types))
+    columns = {}
+    for name in rows[0]:
+        lists = [row[name] for row in rows]
+        flat = np.fromiter(chain.from_iterable(lists), np.int64)
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        columns[name] = torch.from_numpy(flat), torch.from_numpy(lengths)
+    return _inputs(columns)
 
 
-def _inputs(table: pa.Table) -> dict[str, Tensor]:
-    ids, counts = _flat(table, "ids")
-    if "lengths" in table.column_names:
-        lengths, sentences = _flat(table, "lengths")
+def _inputs(columns: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    """Return the arguments of the model for flattened lists and their lengths."""
+    ids, counts = columns["ids"]
+    if "lengths" in columns:
+        lengths, sentences = columns["lengths"]
         return {"ids": ids, "lengths": lengths, "sentences": sentences}
     inputs = {"ids": ids, "lengths": counts}
-    if "pair_ids" in table.column_names:
-        inputs["pair_ids"], inputs["pair_lengths"] = _flat(table, "pair_ids")
+    if "pair_ids" in columns:
+        inputs["pair_ids"], inputs["pair_lengths"] = columns["pair_ids"]
     return inputs
 
 
-def _flat(table: pa.Table, name: str) -> tuple[Tensor, Tensor]:
+def _flat(table: "pa.Table", name: str) -> tuple[Tensor, Tensor]:
     """Return the flattened values of a column of lists, and the list lengths."""
     lists = table.column(name).combine_chunks()
     return _tensor(lists.flatten()), _tensor(lists.value_lengths())
@@ -225,7 +237,7 @@ def _tensor(array: Any) -> Tensor:
     return torch.from_numpy(array.to_numpy().astype(np.int64))
 
 
-def _sizes(rows: Dataset, name: str) -> np.ndarray:
+def _sizes(rows: "Dataset", name: str) -> np.ndarray:
     lengths = [
         batch.column(name).combine_chunks().value_lengths().to_numpy()
         for batch in rows.select_columns([name]).iter(10_000)

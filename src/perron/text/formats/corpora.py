@@ -5,15 +5,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
-
-import datasets
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perron.errors import DataError
 from perron.files import package_folders
 from perron.text.formats.base import DataFile, Format
 from perron.text.formats.rows import Columns, InvalidRowError, Row
 from perron.text.formats.tabular import CsvFormat, JsonLinesFormat
+
+if TYPE_CHECKING:
+    from datasets import ClassLabel
 
 SST_FINE = ("very negative", "negative", "neutral", "positive", "very positive")
 SST_BINARY = ("negative", "positive")
@@ -272,6 +273,8 @@ class HubFormat(Format):
 
     def open(self, file: DataFile, root: Path | None = None) -> DataFile:
         """Load one split of the dataset ``name`` or ``name:config``."""
+        import datasets
+
         name = str(file.options["name"])
         dataset, _, config = name.partition(":")
         try:
@@ -293,10 +296,12 @@ class HubFormat(Format):
 
     def read(self, file: DataFile) -> Iterator[Row]:
         """Yield the rows lazily, with class names as labels."""
+        from datasets import ClassLabel
+
         assert isinstance(file, _HubSplit)
         columns = file.columns
         label = file.rows.features[columns.label] if columns.label else None
-        is_class = isinstance(label, datasets.ClassLabel)
+        is_class = isinstance(label, ClassLabel)
         records = file.rows.select_columns(columns.names)
         for number, record in enumerate(records, start=1):
             try:
@@ -310,6 +315,6 @@ class HubFormat(Format):
                 yield row
 
 
-def _class_name(feature: datasets.ClassLabel, index: int | None) -> str | None:
+def _class_name(feature: "ClassLabel", index: int | None) -> str | None:
     # -1 is the convention for hidden labels, as in test sets.
     return None if index is None or index < 0 else feature.int2str(index)

@@ -3,14 +3,14 @@
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from perron.errors import DataError
 from perron.text.formats.base import DataFile, Format, Lines
 from perron.text.formats.rows import InvalidRowError, Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BATCH = 1000
 MAX_FIELD_SIZE = 2**24  # the default of the csv module, 2**17, is too small for books
@@ -152,6 +152,9 @@ class ParquetFormat(Format):
     has_columns = True
 
     def read(self, file: DataFile) -> Iterator[Row]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         try:
             with pq.ParquetFile(file.path) as table:
                 names = table.schema_arrow.names
@@ -170,21 +173,24 @@ class ParquetFormat(Format):
         except pa.ArrowException as error:
             raise DataError(f"not a valid Parquet file ({error})", file.path) from error
 
-    def schema(self, file: DataFile) -> pa.Schema | None:
+    def schema(self, file: DataFile) -> "pa.Schema | None":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         try:
             return pq.read_schema(file.path).remove_metadata()
         except pa.ArrowException:
             return None  # `read` will raise the error
 
 
-def _records(batch: pa.RecordBatch) -> Iterable[dict[str, Any] | InvalidRowError]:
+def _records(batch: "pa.RecordBatch") -> Iterable[dict[str, Any] | InvalidRowError]:
     try:
         return batch.to_pylist()
     except UnicodeDecodeError:  # Arrow does not check that strings are UTF-8
         return [_record(batch.slice(row, 1)) for row in range(len(batch))]
 
 
-def _record(row: pa.RecordBatch) -> dict[str, Any] | InvalidRowError:
+def _record(row: "pa.RecordBatch") -> dict[str, Any] | InvalidRowError:
     try:
         return row.to_pylist()[0]
     except UnicodeDecodeError as error:
