@@ -57,10 +57,9 @@ check: $(VENV)/.dev ## check lint, formatting and types
 	$(RUN)/mypy
 
 BENCHMARKS = solver pair_scores pooling training_step length vectors serve page \
-  inference exported_solver training_scale corpus
+  inference exported_solver training_scale corpus cold_start
 
 bench: $(VENV)/.dev chromium ## run the benchmarks and write docs/benchmarks.md (15 minutes)
-	$(RUN)/python benchmarks/import_time.py
 	for name in $(BENCHMARKS); do \
 	  $(RUN)/python benchmarks/$$name.py --json runs/benchmarks/$$name.json || exit 1; \
 	done

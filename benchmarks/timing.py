@@ -7,8 +7,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -92,13 +93,20 @@ def _kilobytes(field: str) -> int:
 class Report:
     """Command line and output shared by all benchmarks."""
 
-    def __init__(self, doc: str, budget: float, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        doc: str,
+        budget: float,
+        threads: int | None = None,
+        options: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
         """Parse the command line.
 
         Args:
             doc: Docstring of the script; its first line is shown by --help.
             budget: Default of --budget, in seconds per table.
             threads: Default of --threads. Defaults to torch's number of threads.
+            options: Arguments of `add_argument` for each option of the benchmark.
         """
         threads = threads or torch.get_num_threads()
         parser = argparse.ArgumentParser(description=doc.split("\n")[0])
@@ -113,12 +121,14 @@ class Report:
             "--quick", action="store_true", help="run only the smallest case"
         )
         parser.add_argument("--peak", nargs="+", help=argparse.SUPPRESS)
-        options = parser.parse_args()
-        torch.set_num_threads(options.threads)
-        self.json: Path | None = options.json
-        self.budget: float = options.budget
-        self.quick: bool = options.quick
-        self.peak: list[str] | None = options.peak  # the case of `peak_megabytes`
+        for name, settings in (options or {}).items():
+            parser.add_argument(name, **settings)
+        self.options = parser.parse_args()
+        torch.set_num_threads(self.options.threads)
+        self.json: Path | None = self.options.json
+        self.budget: float = self.options.budget
+        self.quick: bool = self.options.quick
+        self.peak: list[str] | None = self.options.peak  # case of `peak_megabytes`
         self.console = Console()
         self.rows: list[dict] = []
 

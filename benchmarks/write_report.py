@@ -63,6 +63,7 @@ TABLES = {
     ),
     "exported_solver": (["graphs"], ["method", "weight error"]),
     "training_scale": ([], ["documents", "milliseconds", "documents/s"]),
+    "cold_start": ([], ["process", "CPU", "seconds", "ratio"]),
     "page": ([], ["words", "kilobytes", "milliseconds", "all edges"]),
 }
 
@@ -71,7 +72,7 @@ FORMATS |= {"seconds": ".2f", "MB/s": ".0f", "result MB": ".0f", "overhead MB": 
 FORMATS |= dict.fromkeys(["texts/s", "direct texts/s"], ".0f")
 FORMATS |= dict.fromkeys(["direct CPU", "HTTP CPU", "compute CPU", "client CPU"], ".0f")
 FORMATS |= {"p50": ".1f", "p99": ".1f", "batch": ".1f", "all edges": ".0f"}
-FORMATS |= {"accuracy": ".1f", "documents/s": ".1f"}
+FORMATS |= {"CPU": ".2f", "accuracy": ".1f", "documents/s": ".1f"}
 FORMATS |= dict.fromkeys(["weight error", "gradient error", "difference"], ".0e")
 
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#777777"]

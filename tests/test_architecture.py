@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 
 import pytest
+from perron_tests.pipelines import small_pipeline
 
 import perron
 
@@ -202,6 +203,20 @@ def test_importing_perron_imports_no_heavy_packages():
     packages = imported_by("import perron")
     assert "perron" in packages
     assert not packages & {"numba", "llvmlite", "scipy", "rich", "pandas", "matplotlib"}
+
+
+def test_classifying_a_text_imports_no_heavy_packages(tmp_path):
+    """`perron predict` starts nearly as fast as `import torch`."""
+    small_pipeline("text").save_pretrained(tmp_path)
+    command = ["predict", str(tmp_path), "a film"]
+    packages = imported_by(
+        f"from perron.cli.app import app; app({command}, standalone_mode=False)"
+    )
+    assert {"perron", "tokenizers", "pydantic"} <= packages
+    heavy = {"accelerate", "datasets", "huggingface_hub", "llvmlite", "matplotlib"}
+    heavy |= {"numba", "pandas", "pyarrow", "scipy", "sklearn", "spacy", "starlette"}
+    heavy |= {"transformers"}
+    assert not packages & heavy
 
 
 def test_the_command_line_imports_no_heavy_packages():

@@ -11,7 +11,6 @@ from perron.files import markdown_table
 from perron.models import ModelConfig
 from perron.models.config import FILES, HuggingFaceSettings
 
-
 if TYPE_CHECKING:
     from huggingface_hub import PyTorchModelHubMixin
 

@@ -75,7 +75,7 @@ def jit(*, entry: bool = False, reassoc: bool = False) -> Callable[[Kernel], Ker
     return decorate
 
 
-class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
+class _KernelCache(FunctionCache):
     """Cache of machine code, in a folder named after a digest of all kernels.
 
     By itself, numba would notice changes to the file of an entry point, but not to the
@@ -100,7 +100,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
             super().save_overload(*arguments)
 
 
-class _CodeFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
+class _CodeFiles(IndexDataCacheFile):
     """One file per kernel, types of its arguments, and CPU, without an index.
 
     Processes that compile at the same time could overwrite each other's entries in an
@@ -224,7 +224,7 @@ def interruptible(check: Callable[[], None]) -> Iterator[None]:
     """
     thread = get_ident()
 
-    class Listener(event.Listener):  # type: ignore[misc]  # numba has no types
+    class Listener(event.Listener):
         def on_start(self, event: Any) -> None:
             if get_ident() == thread:
                 check()

@@ -92,9 +92,7 @@ def backward(
     outputs = (mask_array, grad_edges.numpy(), *_grad_limits(factors.dtype))
     if len(plan.group_work):
         flat = saved.reshape(-1)
-        parallel_for(
-            adjoint_short, plan.group_work, plan.order, gamma, flat, *outputs
-        )
+        parallel_for(adjoint_short, plan.group_work, plan.order, gamma, flat, *outputs)
     if len(plan.single_work):
         order, grouped = plan.order, texts - len(plan.single_work)
         work = plan.single_work / 4
