@@ -13,7 +13,7 @@ the last rows show what this costs for a prediction, and for a training step in 
 
     python benchmarks/cold_start.py [--json FILE] [--repeats 5] [--before FOLDER]
 
-``--before`` adds rows for an earlier version, whose package is in FOLDER: FOLDER/perron.
+``--before`` adds rows for an earlier version, whose package is FOLDER/perron.
 """
 
 import os

@@ -83,7 +83,9 @@ def test_a_pushed_model_can_be_loaded(hub, pushed, run_python, load, name):
     model = perron.load(hub.folder / "model")
     name, *numbers = run.stdout.split()[:4]
     assert name == "me/films"
-    assert list(map(float, numbers)) == model.predict_proba([TEXT])[0].tolist()
+    expected = model.predict_proba([TEXT])[0]
+    # The other process may use other kernels, whose rounding errors differ.
+    np.testing.assert_allclose(list(map(float, numbers)), expected, rtol=1e-5)
     assert "My own card" in run.stdout
 
 

@@ -370,9 +370,7 @@ def test_the_pipeline_is_imported_on_first_use():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     before, after, spacy = run.stdout.splitlines()
     assert before == "[]"
-    assert after == str(
-        ["datasets", "pyarrow", "pydantic", "safetensors", "tokenizers"]
-    )
+    assert after == str(["pydantic", "safetensors", "tokenizers"])
     assert spacy == "False"
 
 

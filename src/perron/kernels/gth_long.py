@@ -12,8 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from perron.kernels.compile import Array, jit, valid_positions
-from perron.kernels.gth_common import clamp, two_sum_error, write_edge_grads
+from perron.kernels.compile import (
+    Array,
+    clamp,
+    jit,
+    two_sum_error,
+    valid_positions,
+    write_edge_grads,
+)
 from perron.kernels.simd import (
     LANES,
     any_less,

@@ -15,8 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from perron.kernels.compile import Array, jit, valid_positions
-from perron.kernels.gth_common import two_sum_error, write_edge_grads
+from perron.kernels.compile import (
+    Array,
+    jit,
+    two_sum_error,
+    valid_positions,
+    write_edge_grads,
+)
 from perron.kernels.simd import (
     LANES,
     any_less,

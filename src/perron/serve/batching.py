@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from perron.kernels import compile_in_background
 from perron.pipeline import Pipeline
 from perron.serve.limits import Limits
 from perron.serve.middleware import Metrics
@@ -255,7 +256,8 @@ class Service:
         return self.models[name]
 
     async def warm_up(self) -> None:
-        """Run every operation of each model once, to compile the kernels."""
+        """Run every operation of each model once, and start to compile its kernels."""
+        compile_in_background()
         for name, pipeline in self.models.items():
             pair = "a" if pipeline.processor.kind == "pair" else None
             for operation in OPERATIONS:
