@@ -252,7 +252,7 @@ class Pipeline:
         return cls(model, processor, name, card)
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]  # no model arguments
+    def from_pretrained(
         cls,
         pretrained_model_name_or_path: str | Path,
         *,

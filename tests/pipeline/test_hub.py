@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from perron_tests.errors import assert_mentions, mentions
 from perron_tests.hub import small_hub
