@@ -72,7 +72,7 @@ class TestCompiler:
         assert compiler.ready == {KEY, OTHER}
         assert build.calls == [KEY, OTHER]
 
-    def test_it_starts_after_a_while_and_only_when_asked_again(self, compiler, build):
+    def test_it_starts_after_a_while_with_another_request(self, compiler, build):
         compiler.patience = 0.05
         compiler.request(KEY)
         assert not build.started.acquire(timeout=0.2)
@@ -128,7 +128,7 @@ class TestCompiler:
 def new_process(monkeypatch):
     """Reset the state of compilation to that of a new process."""
     compiler = BackgroundCompiler(dispatch._build, dispatch._select.cache_clear)
-    monkeypatch.setattr(dispatch, "_compiler", compiler)
+    monkeypatch.setattr(dispatch, "_compiler", lambda: compiler)
     monkeypatch.setattr(dispatch, "_waits", False)
     monkeypatch.setattr(dispatch, "_unusable", set())
     dispatch._select.cache_clear()
@@ -269,7 +269,7 @@ def run(code, folder):
 def test_a_process_can_exit_while_it_compiles(delay, tmp_path):
     code = f"""
 time.sleep({delay})
-print(dispatch._compiler._thread is not None)
+print(dispatch._compiler()._thread is not None)
 """
     assert run(code, tmp_path) == ["True"]
     assert not [*tmp_path.rglob("gth_long.solve_long*")]

@@ -196,7 +196,7 @@ def select(operation: str, tensor: Tensor) -> Kernels:
         ):
             wait_for_compiled()
             return kernels.compiled()
-        _compiler.request((operation, tensor.dtype))
+        _compiler().request((operation, tensor.dtype))
         return kernels.plain()
     return kernels
 
@@ -246,7 +246,7 @@ def compile_in_background() -> None:
     By default, compilation starts only after half a second of calls. The calls
     themselves do not wait.
     """
-    _compiler.patience = 0.0
+    _compiler().patience = 0.0
 
 
 def is_eager(*tensors: Tensor) -> bool:
@@ -311,10 +311,10 @@ def _select(
             continue
         if choice == "auto" and name == "numba" and not _waits:
             key = (operation, dtype)
-            if key in _compiler.failed:
-                _warn_unusable(name, _compiler.failed[key])
+            if key in _compiler().failed:
+                _warn_unusable(name, _compiler().failed[key])
                 continue
-            if key not in _compiler.ready:
+            if key not in _compiler().ready:
                 return _Pending(operation)
         if choice == "auto" and not _works(name):
             continue
@@ -383,4 +383,8 @@ def _warn_unusable(name: str, error: Exception) -> None:
 
 
 _waits = False  # whether calls wait until their kernels are compiled
-_compiler = BackgroundCompiler(_build, on_change=_select.cache_clear)
+
+
+@cache
+def _compiler() -> BackgroundCompiler:
+    return BackgroundCompiler(_build, on_change=_select.cache_clear)

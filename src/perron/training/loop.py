@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perron.errors import PerronError, SettingsError
+from perron.kernels import wait_for_compiled
 from perron.models import Classifier
 from perron.text.sampling import Batch, Examples, epoch_batches
 from perron.training.callbacks import Callback
@@ -168,6 +169,7 @@ class Loop:
             TrainingInterrupted: If a stop was requested.
             DivergedError: If the loss is not finite.
         """
+        wait_for_compiled()  # so that results do not depend on timing
         try:
             self._call("on_train_begin")
             while not self.state.finished:
