@@ -6,7 +6,7 @@ from perron_tests.models import AGGREGATORS, ENCODERS, KINDS
 from perron_tests.plain import run_plain
 from torch import nn
 
-from perron.layers.lstm import TraceableLSTM, lstm_op
+from perron.layers.basic import TraceableLSTM, lstm_op
 
 
 def test_complete_models_compile_once_for_all_lengths():

@@ -1,5 +1,6 @@
 """Layers around the aggregator: word embedding, encoders and classifier head."""
 
+from perron.layers.basic import BiLSTMEncoder, ClassifierHead, WordEmbedding
 from perron.layers.encoders import (
     ENCODERS,
     CNNEncoder,
@@ -7,8 +8,6 @@ from perron.layers.encoders import (
     NoEncoder,
     TransformerEncoder,
 )
-from perron.layers.input_output import ClassifierHead, WordEmbedding
-from perron.layers.lstm import BiLSTMEncoder
 
 __all__ = [
     "ENCODERS",
