@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from papers.gong2019.paper import ACCURACIES, CITED
 from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.experiments import Study
-from perron.experiments.records import RunRecord
+from perron.experiments.records import RunRecord, csv_rows
 from perron.experiments.report import (
     SummaryRow,
-    csv_rows,
     format_mean_std,
     markdown,
     summarize,

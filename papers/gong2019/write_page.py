@@ -23,11 +23,12 @@ from papers.gong2019.workspace import COMMAND, STUDIES, Workspace, study_file
 from perron.experiments import read_study
 from perron.experiments.records import (
     RECORDS,
+    csv_rows,
     find_records,
     finished_records,
     write_records,
 )
-from perron.experiments.report import csv_rows, markdown, summarize
+from perron.experiments.report import markdown, summarize
 from perron.files import atomic_write, csv_bytes, make_folder
 
 ROOT = Path(__file__).parents[2]

@@ -181,3 +181,33 @@ def test_the_table_leaves_out_the_last_columns_in_a_narrow_terminal():
     console = Console(width=40, file=StringIO())
     console.print(rich_table(study, rows, 40))
     assert "…" not in console.file.getvalue()
+
+
+def test_compare_includes_baselines(perron, tmp_path):
+    texts = write_texts(tmp_path / "texts.csv", rows=200)
+    options = ["--data", texts, "--out", tmp_path / "runs", *TINY]
+    options += ["--seeds", 1, "--set=training.max_epochs=1"]
+    options += ["--set=training.learning_rate=1e-8", "--aggregators", "max"]
+    outcome = perron("compare", "--baselines", "tfidf", *options)
+    assert outcome.status == 0
+    rows = json.loads((tmp_path / "runs" / "compare.json").read_text())
+    assert [row["variant"] for row in rows] == ["max", "tfidf + LR"]
+    sentence = "The baseline tfidf + LR (100.0 % test accuracy) is ahead of max"
+    assert sentence in " ".join(outcome.out.split())
+    assert sentence in (tmp_path / "runs" / "compare.md").read_text()
+
+
+def test_baselines_can_be_compared_alone(perron, tmp_path):
+    texts = write_texts(tmp_path / "texts.csv", rows=100)
+    options = ["--data", texts, "--out", tmp_path / "runs", *TINY]
+    outcome = perron("compare", "--aggregators", "", "--baselines", "tfidf", *options)
+    assert outcome.status == 0
+    (row,) = json.loads((tmp_path / "runs" / "compare.json").read_text())
+    assert row["variant"] == "tfidf + LR"
+
+
+def test_unknown_baselines_are_errors(perron, tmp_path):
+    texts = write_texts(tmp_path / "texts.csv")
+    outcome = perron("compare", "--data", texts, "--baselines", "tfidf,bm25")
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "--baselines", "bm25", "mean")

@@ -6,9 +6,9 @@ from perron_tests.errors import mentions
 from perron_tests.studies import record
 
 from perron.errors import DataError
+from perron.experiments.records import csv_rows
 from perron.experiments.report import (
     MeanStd,
-    csv_rows,
     format_mean_std,
     markdown,
     summarize,
@@ -142,7 +142,7 @@ def test_tables_include_the_metrics_that_all_seeds_have():
     assert a.test["log_loss"].mean == b.test["log_loss"].mean == 1.0
     assert "log_loss" not in a.dev
     text = markdown(STUDY, [a, b])
-    assert "| test | test log-loss | p |" in text
+    assert "| test | p | test log-loss |" in text
     assert "| 1.000 ± 0.707 |" in text
     runs[1] = replace(runs[1], test={"accuracy": 0.5})  # from an earlier version
     a, b = summarize(STUDY, runs)

@@ -19,7 +19,7 @@ from perron.errors import PerronError, SettingsError
 if TYPE_CHECKING:
     from perron.experiments.records import RunRecord
     from perron.experiments.report import SummaryRow
-    from perron.experiments.study import Study, Trial
+    from perron.experiments.study import BaselineName, Study, Trial
     from perron.training.callbacks import Callback
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -84,6 +84,14 @@ def compare(
             "follow a colon: 'centrality:num_heads=2 dynamic-routing:reverse=true max'."
         ),
     ] = DEFAULT_AGGREGATORS,
+    baselines: Annotated[
+        str,
+        typer.Option(
+            help="Baselines to compare with, separated by spaces or commas: logistic "
+            "regression on TF-IDF of words and word pairs (tfidf), or on the mean of a "
+            "frozen pretrained encoder's states or of word vectors (mean)."
+        ),
+    ] = "",
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of seeds. The seeds are 0, 1, 2, ...")
     ] = 3,
@@ -107,6 +115,8 @@ def compare(
         perron compare demo --seeds 1
 
         perron compare sst2 --aggregators "centrality self-attention mean" --seeds 5
+
+        perron compare --data reviews.csv --baselines tfidf,mean
     """
     from perron.cli.runs import resolve_recipe
     from perron.experiments import compare as run_comparison
@@ -115,9 +125,10 @@ def compare(
     limit_threads()
     comparison, records = run_comparison(
         resolve_recipe(options),
-        split_names(aggregators),
+        [] if baselines and not aggregators.strip() else split_names(aggregators),
         seeds,
         folder,
+        baselines=split_baselines(baselines),
         title=f"Aggregators on {options.name}",
         on_trial=None if quiet else print_trial,
     )
@@ -139,15 +150,33 @@ def split_names(text: str) -> list[str]:
     return names
 
 
+def split_baselines(text: str) -> "list[BaselineName]":
+    """Split a list of baselines."""
+    from perron.experiments.study import BASELINES
+
+    names = text.replace(",", " ").split()
+    known = [name for name in BASELINES if name in names]
+    if sorted(known) != sorted(names):
+        raise SettingsError(
+            f"--baselines must be a list of distinct baselines, of "
+            f"{' and '.join(BASELINES)}, got {text!r}."
+        )
+    return known
+
+
 def report(
     study: "Study", records: "Sequence[RunRecord]", folder: Path, name: str, quiet: bool
 ) -> None:
     """Write the report of a study and print its table."""
     if not is_main_process():
         return
+    from perron.experiments.baselines import describe_wins
     from perron.experiments.report import write_report
 
-    results.print(rich_table(study, write_report(study, records, folder, name)))
+    notes = describe_wins(study, records)
+    results.print(rich_table(study, write_report(study, records, folder, name, notes)))
+    for note in notes:
+        results.print(note, markup=False)
     if not quiet:
         files = [f"{name}.md", f"{name}.json", f"{name}.png", "runs.csv"]
         print_message(f"Saved in {folder}: {', '.join(files)}, records.jsonl")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 import perron
 from perron.errors import DataError
@@ -85,7 +85,6 @@ def make_record(
     predicted = expected = np.empty(0, np.int64)
     if result.test is not None:
         predicted, expected = read_predictions(folder)
-    correct = np.packbits(predicted == expected).tobytes().hex()
     return RunRecord(
         command=command,
         variant=variant,
@@ -100,11 +99,20 @@ def make_record(
         parameters=result.parameters,
         epoch_seconds=round(result.epoch_seconds, 3),
         graphs=result.graphs,
-        test_digest=digest([expected.tobytes()])[:16],
-        correct=correct,
-        test_size=len(expected),
         data_bytes=data_bytes,
+        **outcome(predicted, expected),
     )
+
+
+def outcome(
+    predicted: Int[np.ndarray, " n"], expected: Int[np.ndarray, " n"]
+) -> dict[str, Any]:
+    """Return the fields of a record that describe the predictions for test data."""
+    return {
+        "test_digest": digest([expected.tobytes()])[:16],
+        "correct": np.packbits(predicted == expected).tobytes().hex(),
+        "test_size": len(expected),
+    }
 
 
 @cache
@@ -221,6 +229,7 @@ def required_trials(study: Study, done: Mapping[str, RunRecord]) -> list[Trial]:
         Trial(study, name, point, 0)
         for point in range(len(study.grid))
         for name in study.variants
+        if point < study.num_points(name)
     ]
     repetitions = [
         Trial(study, name, point, seed)
@@ -240,9 +249,33 @@ def best_point(study: Study, variant: str, done: Mapping[str, RunRecord]) -> int
     """Return the grid point with the best dev accuracy; None if runs are missing."""
     records = [
         done.get(Trial(study, variant, point, 0).command)
-        for point in range(len(study.grid))
+        for point in range(study.num_points(variant))
     ]
     if any(record is None for record in records):
         return None
     dev = [record.dev["accuracy"] for record in records if record is not None]
     return dev.index(max(dev))  # the first in case of a tie
+
+
+def csv_rows(records: Sequence[RunRecord]) -> list[list[str]]:
+    """Return one row per run, with everything needed to reproduce it."""
+    run = ("variant", "point", "seed")
+    results = ("epochs", "best_epoch", "parameters", "epoch_seconds")
+    origin = ("commit", "data", "command")
+    graph = ("context_dependence", "second_eigenvalue")
+    names = dict.fromkeys(name for record in records for name in record.dev)
+    parts = [(part, name) for part in ("dev", "test") for name in names]
+    metrics = [f"{part}_{name}" for part, name in parts]
+    rows = [[*run, *metrics, *results, *origin, *graph]]
+    for record in records:
+        values = [(getattr(record, part) or {}).get(name, "") for part, name in parts]
+        levels = [[f"{level[name]:.4f}" for level in record.graphs] for name in graph]
+        rows.append(
+            [
+                *(str(getattr(record, name)) for name in run),
+                *map(str, values),
+                *(str(getattr(record, name)) for name in (*results, *origin)),
+                *(" ".join(each) for each in levels),
+            ]
+        )
+    return rows

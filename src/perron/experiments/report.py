@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perron.errors import DataError
-from perron.experiments.records import RunRecord
+from perron.experiments.records import RunRecord, csv_rows
 from perron.experiments.significance import Comparison, compare_accuracies
-from perron.experiments.study import Study
+from perron.experiments.study import BASELINES, Study
 from perron.files import atomic_write, csv_bytes, format_p_value, markdown_table
 from perron.training.metrics import METRICS, metric_title
 
@@ -40,8 +40,11 @@ class SummaryRow:
             for the reference.
         graphs: Mean context dependence and second eigenvalue of the graphs, per level.
         parameters: Number of trained parameters.
-        epoch_seconds: Median training time per epoch.
-        time_ratio: Training time relative to the speed reference; None without one.
+        epoch_seconds: Median training time per epoch; None for a baseline.
+        run_seconds: Training time of a run: that of an epoch times the number of
+            epochs, averaged over seeds.
+        time_ratio: Training time per epoch relative to the speed reference; None
+            without one, and for a baseline.
         chosen: Settings of the best grid point.
     """
 
@@ -52,7 +55,8 @@ class SummaryRow:
     comparison: Comparison | None
     graphs: Sequence[tuple[float, float]]
     parameters: int
-    epoch_seconds: float
+    epoch_seconds: float | None
+    run_seconds: float
     time_ratio: float | None
     chosen: str
 
@@ -81,7 +85,7 @@ def chosen_runs(
     """Return the runs of the grid point with the best dev accuracy, by seed."""
     own = [record for record in records if record.variant == variant]
     tuning = sorted((r for r in own if r.seed == 0), key=lambda r: r.point)
-    if len(tuning) < len(study.grid):
+    if len(tuning) < study.num_points(variant):
         return []
     best = max(tuning, key=lambda r: r.dev[ACCURACY])  # the first in case of a tie
     at_point = [record for record in own if record.point == best.point]
@@ -101,18 +105,21 @@ def _row(
             "versions. Run the study again with another --out."
         )
     test = [run.test for run in runs if run.test is not None]
-    first, seconds = runs[0], _seconds(runs)
+    first = runs[0]
+    is_baseline = study.variants[name].baseline is not None
+    seconds = None if is_baseline else _seconds(runs)
     levels = zip(*(_pairs(run.graphs) for run in runs), strict=True)
     return SummaryRow(
         variant=name,
         seeds=len(runs),
         dev=_aggregate([run.dev for run in runs]),
         test=_aggregate(test),
-        comparison=_compare(runs, reference) if reference and test else None,
+        comparison=compare_runs(study, runs, reference) if reference and test else None,
         graphs=[tuple(np.mean(level, 0).tolist()) for level in levels],
         parameters=first.parameters,
         epoch_seconds=seconds,
-        time_ratio=None if not base else seconds / base,
+        run_seconds=float(np.mean([run.epochs * run.epoch_seconds for run in runs])),
+        time_ratio=seconds / base if base and seconds is not None else None,
         chosen=", ".join(study.tuned_settings(name, first.point)),
     )
 
@@ -138,8 +145,10 @@ def _pairs(graphs: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     return [(g["context_dependence"], g["second_eigenvalue"]) for g in graphs]
 
 
-def _compare(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> Comparison:
-    """Test the difference in test accuracy."""
+def compare_runs(
+    study: Study, runs: Sequence[RunRecord], reference: Sequence[RunRecord]
+) -> Comparison:
+    """Test the difference in test accuracy between two variants of a study."""
     if len({run.test_digest for run in (*runs, *reference)}) > 1:
         raise DataError(
             f"{runs[0].variant} and {reference[0].variant} were tested on different "
@@ -148,7 +157,11 @@ def _compare(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> Compa
     first, second = (
         np.stack([run.correct_mask() for run in group]) for group in (runs, reference)
     )
-    return compare_accuracies(first, second)
+    own, other = (
+        study.variants[group[0].variant].baseline is not None
+        for group in (runs, reference)
+    )
+    return compare_accuracies(first, second, deterministic=(own, other))
 
 
 class TableColumn(NamedTuple):
@@ -167,15 +180,33 @@ class TableColumn(NamedTuple):
 
 def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
     """Return the nonempty columns of a study's table."""
+    dev, test, *other_metrics = _metric_columns(rows)
+    has_baselines = any(variant.baseline for variant in study.variants.values())
     candidates = [
-        TableColumn("variant", "", [row.variant for row in rows]),
-        TableColumn("seeds", "", [str(row.seeds) for row in rows]),
-        *_metric_columns(rows),
+        TableColumn(
+            "variant", _explain_baselines(study), [row.variant for row in rows]
+        ),
+        TableColumn(
+            "seeds",
+            "",
+            [
+                "" if study.variants[row.variant].baseline else str(row.seeds)
+                for row in rows
+            ],
+        ),
+        dev,
+        test,
         TableColumn(
             "p",
             explain_p_values(study, rows),
             [_format_comparison(row.comparison) for row in rows],
         ),
+        TableColumn(
+            "s/run",
+            "training time in seconds, without reading and encoding data",
+            [f"{row.run_seconds:.1f}" if has_baselines else "" for row in rows],
+        ),
+        *other_metrics,
         TableColumn(
             "context",
             "how much an edge into a word depends on its source word (0 is "
@@ -191,7 +222,10 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
         TableColumn(
             "s/epoch",
             "median training time per epoch in seconds, without evaluation",
-            [f"{row.epoch_seconds:.1f}" for row in rows],
+            [
+                "" if row.epoch_seconds is None else f"{row.epoch_seconds:.1f}"
+                for row in rows
+            ],
         ),
         TableColumn(
             "time",
@@ -205,6 +239,14 @@ def columns(study: Study, rows: Sequence[SummaryRow]) -> list[TableColumn]:
         ),
     ]
     return [column for column in candidates if any(column.cells)]
+
+
+def _explain_baselines(study: Study) -> str:
+    return ", ".join(
+        f"{name} is logistic regression on {BASELINES[variant.baseline]}"
+        for name, variant in study.variants.items()
+        if variant.baseline is not None
+    )
 
 
 def explain_p_values(study: Study, rows: Sequence[SummaryRow]) -> str:
@@ -282,37 +324,26 @@ def markdown(study: Study, rows: Sequence[SummaryRow]) -> str:
     return f"{table}\n\n{legend}.\n"
 
 
-def csv_rows(records: Sequence[RunRecord]) -> list[list[str]]:
-    """Return one row per run, with everything needed to reproduce it."""
-    run = ("variant", "point", "seed")
-    results = ("epochs", "best_epoch", "parameters", "epoch_seconds")
-    origin = ("commit", "data", "command")
-    graph = ("context_dependence", "second_eigenvalue")
-    names = dict.fromkeys(name for record in records for name in record.dev)
-    parts = [(part, name) for part in ("dev", "test") for name in names]
-    metrics = [f"{part}_{name}" for part, name in parts]
-    rows = [[*run, *metrics, *results, *origin, *graph]]
-    for record in records:
-        values = [(getattr(record, part) or {}).get(name, "") for part, name in parts]
-        levels = [[f"{level[name]:.4f}" for level in record.graphs] for name in graph]
-        rows.append(
-            [
-                *(str(getattr(record, name)) for name in run),
-                *map(str, values),
-                *(str(getattr(record, name)) for name in (*results, *origin)),
-                *(" ".join(each) for each in levels),
-            ]
-        )
-    return rows
-
-
 def write_report(
-    study: Study, records: Sequence[RunRecord], folder: Path, name: str = "study"
+    study: Study,
+    records: Sequence[RunRecord],
+    folder: Path,
+    name: str = "study",
+    notes: Sequence[str] = (),
 ) -> list[SummaryRow]:
-    """Write NAME.md, NAME.json, NAME.png and runs.csv; return the summary."""
+    """Write NAME.md, NAME.json, NAME.png and runs.csv; return the summary.
+
+    Args:
+        study: Study.
+        records: Records of its runs.
+        folder: Folder to write to.
+        name: Name of the files.
+        notes: Paragraphs to add below the table.
+    """
     rows = summarize(study, records)
     table = [_json(row) for row in rows]
-    atomic_write(folder / f"{name}.md", markdown(study, rows).encode())
+    text = markdown(study, rows) + "".join(f"\n{note}\n" for note in notes)
+    atomic_write(folder / f"{name}.md", text.encode())
     atomic_write(folder / f"{name}.json", json.dumps(table, indent=2).encode())
     atomic_write(folder / f"{name}.png", plot_accuracies(rows))
     atomic_write(folder / "runs.csv", csv_bytes(csv_rows(records)))

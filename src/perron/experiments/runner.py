@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perron.errors import PerronError, SettingsError, differences
+from perron.experiments.baselines import check_baseline, run_baseline
 from perron.experiments.records import (
     RECIPE,
     RECORD,
@@ -22,7 +23,13 @@ from perron.experiments.records import (
     write_record,
     write_records,
 )
-from perron.experiments.study import Study, Trial, aggregator_study, all_trials
+from perron.experiments.study import (
+    BaselineName,
+    Study,
+    Trial,
+    aggregator_study,
+    all_trials,
+)
 from perron.files import FolderLockedError, atomic_write, lock_folder, make_folder
 from perron.training.callbacks import Callback
 from perron.training.loop import make_accelerator
@@ -43,6 +50,7 @@ def compare(
     seeds: int,
     folder: Path,
     *,
+    baselines: Sequence[BaselineName] = (),
     title: str = "Aggregators",
     root: Path | None = None,
     on_trial: OnTrial | None = None,
@@ -59,6 +67,7 @@ def compare(
             `aggregator_study`.
         seeds: Number of seeds.
         folder: Folder of the study.
+        baselines: Names of baselines to compare the aggregators with, see `Study`.
         title: Title of the study.
         root: Folder of the datasets.
         on_trial: See `run_study`.
@@ -66,7 +75,7 @@ def compare(
     model = recipe.model.model_copy(update={"sentence_aggregator": None})
     shared = recipe.model_copy(update={"model": model})
     file = folder / RECIPE
-    study = aggregator_study(shared, str(file), aggregators, seeds, title)
+    study = aggregator_study(shared, str(file), aggregators, seeds, title, baselines)
     with _remove_if_unused(folder):
         if _is_main_process():
             _write_recipe(shared, file)
@@ -250,6 +259,12 @@ def _run(
 ) -> RunRecord:
     """Start or resume a claimed run; return its record."""
     run_folder = trial.run_folder(folder)
+    if trial.baseline is not None:
+        record = run_baseline(trial, root)
+        if _is_main_process():
+            make_folder(run_folder)
+            write_record(run_folder, record)
+        return record
     result = train(
         trial.recipe(),
         run_folder,
@@ -302,7 +317,9 @@ def _check_settings(study: Study) -> None:
     """Raise an error if settings are invalid or two variants would share a folder."""
     owners: dict[str, str] = {}
     for trial in all_trials(study):
-        trial.recipe()
+        recipe = trial.recipe()
+        if trial.baseline is not None:
+            check_baseline(trial.baseline, recipe)
         other = owners.setdefault(trial.folder_name, trial.variant)
         if other != trial.variant:
             raise SettingsError(

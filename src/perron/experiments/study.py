@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -19,6 +19,12 @@ from perron.text.datasets import source_files
 from perron.training.recipe import SETTINGS, Recipe, read_recipe, recipe_table
 
 Overrides = tuple[str, ...]  # "training.seed=3", as for --set
+BaselineName = Literal["tfidf", "mean"]
+# Features of each baseline. The classifier is logistic regression.
+BASELINES: dict[BaselineName, str] = {
+    "tfidf": "TF-IDF of words and of pairs of adjacent words",
+    "mean": "the mean of the states of a frozen pretrained encoder, or of word vectors",
+}
 
 
 class Variant(Settings):
@@ -26,6 +32,17 @@ class Variant(Settings):
 
     set: Overrides = ()
     seeds: PositiveInt | None = None  # defaults to the study's
+    # Logistic regression instead of a model, see `BASELINES`. It is deterministic, so
+    # it has one run, and tunes only its own regularization.
+    baseline: BaselineName | None = None
+
+    @model_validator(mode="after")
+    def _baselines_have_no_seeds(self) -> "Variant":
+        if self.baseline is not None and self.seeds is not None:
+            raise ValueError(
+                "seeds must not be set for a baseline, which is deterministic."
+            )
+        return self
 
 
 class Study(Settings):
@@ -55,6 +72,11 @@ class Study(Settings):
             name = getattr(self, key)
             if name is not None and name not in self.variants:
                 raise ValueError(f"{key} must be the name of a variant, got {name!r}.")
+        if self.speed_reference and self.variants[self.speed_reference].baseline:
+            raise ValueError(
+                f"speed_reference must not be a baseline, got {self.speed_reference!r}."
+                " A baseline has no epochs."
+            )
         return self
 
     @property
@@ -65,12 +87,19 @@ class Study(Settings):
     @property
     def num_runs(self) -> int:
         """Total number of runs."""
-        tuning = (len(self.grid) - 1) * len(self.variants)
-        return tuning + sum(map(self.num_seeds, self.variants))
+        return sum(
+            self.num_points(name) - 1 + self.num_seeds(name) for name in self.variants
+        )
 
     def num_seeds(self, variant: str) -> int:
         """Return the number of seeds of a variant."""
+        if self.variants[variant].baseline is not None:
+            return 1
         return self.variants[variant].seeds or self.seeds
+
+    def num_points(self, variant: str) -> int:
+        """Return the number of grid points that a variant is tuned over."""
+        return 1 if self.variants[variant].baseline is not None else len(self.grid)
 
     def tuned_settings(self, variant: str, point: int) -> list[str]:
         """Return the settings that a grid point tunes, with their effective values.
@@ -78,7 +107,7 @@ class Study(Settings):
         Values of the grid point may be overridden by `user_overrides` and the variant.
         Empty if the grid has only one point.
         """
-        if len(self.grid) == 1:
+        if self.num_points(variant) == 1:
             return []
         keys = {_key(setting) for setting in self.grid[point]}
         settings = self.overrides(variant, point, seed=0)
@@ -86,9 +115,11 @@ class Study(Settings):
 
     def overrides(self, variant: str, point: int, seed: int) -> list[str]:
         """Return the overrides of one run; the last one wins for each key."""
-        shared = [*self.set, *self.grid[point], *self.user_overrides]
-        own = self.variants[variant].set
-        settings = [*shared, *own, f"training.seed={seed}"]
+        own = self.variants[variant]
+        is_trained = own.baseline is None
+        grid = self.grid[point] if is_trained else ()
+        settings = [*self.set, *grid, *self.user_overrides, *own.set]
+        settings += [f"training.seed={seed}"] if is_trained else []
         last = {_key(setting): index for index, setting in enumerate(settings)}
         return [settings[index] for index in sorted(last.values())]
 
@@ -110,11 +141,20 @@ class Trial:
     seed: int
 
     @property
+    def baseline(self) -> BaselineName | None:
+        """Name of the baseline; None for a model."""
+        return self.study.variants[self.variant].baseline
+
+    @property
     def command(self) -> str:
         """Command that reproduces this run."""
         settings = self.study.overrides(self.variant, self.point, self.seed)
         options = [word for setting in settings for word in ("--set", setting)]
-        return shlex.join(["perron", "train", self.study.recipe, *options])
+        command = "train"
+        if self.baseline is not None:
+            command = "compare"
+            options += ["--aggregators", "", "--baselines", self.baseline]
+        return shlex.join(["perron", command, self.study.recipe, *options])
 
     @property
     def folder_name(self) -> str:
@@ -155,7 +195,7 @@ class Trial:
 def all_trials(study: Study) -> Iterator[Trial]:
     """Yield every possible run of a study, whichever grid points turn out best."""
     for name in study.variants:
-        for point in range(len(study.grid)):
+        for point in range(study.num_points(name)):
             for seed in range(study.num_seeds(name)):
                 yield Trial(study, name, point, seed)
 
@@ -186,14 +226,21 @@ def read_study(
     update: dict[str, Any] = {"user_overrides": (*study.user_overrides, *overrides)}
     if seeds is not None:
         update["variants"] = {
-            key: Variant(set=variant.set, seeds=seeds)
+            key: variant
+            if variant.baseline
+            else variant.model_copy(update={"seeds": seeds})
             for key, variant in study.variants.items()
         }
     return study.model_copy(update=update)
 
 
 def aggregator_study(
-    recipe: Recipe, file: str, aggregators: Sequence[str], seeds: int, title: str
+    recipe: Recipe,
+    file: str,
+    aggregators: Sequence[str],
+    seeds: int,
+    title: str,
+    baselines: Sequence[BaselineName] = (),
 ) -> Study:
     """Create a study that compares aggregators, with one variant for each.
 
@@ -207,8 +254,10 @@ def aggregator_study(
             ``dynamic-routing:reverse=true,num_capsules=4``.
         seeds: Number of seeds.
         title: Title of the table.
+        baselines: Names of baselines to compare the aggregators with.
     """
     variants = {name: Variant(set=_overrides(recipe, name)) for name in aggregators}
+    variants |= {f"{name} + LR": Variant(baseline=name) for name in baselines}
     return Study(
         title=title,
         recipe=file,

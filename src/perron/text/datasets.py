@@ -380,11 +380,11 @@ def statistics(splits: Splits, settings: DataSettings, case: Case) -> Statistics
         len(counts),
         sum(splits.skipped.values()),
         sum(splits.dropped.values()),
-        _fingerprint(parts.values(), splits.labels),
+        fingerprint(parts.values(), splits.labels),
     )
 
 
-def _fingerprint(parts: Iterable[Dataset | None], labels: tuple[str, ...]) -> str:
+def fingerprint(parts: Iterable[Dataset | None], labels: tuple[str, ...]) -> str:
     """Hash the texts and labels, independent of file names and formats."""
 
     def content() -> Iterator[bytes]:
