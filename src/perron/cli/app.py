@@ -10,7 +10,7 @@ import typer
 from perron import __version__
 from perron.cli.console import print_error
 from perron.cli.graph import graph
-from perron.cli.info import data_app, info
+from perron.cli.info import cache_app, data_app, info
 from perron.cli.predict import encode, evaluate, predict
 from perron.cli.serve import export, serve
 from perron.cli.study import compare, study
@@ -41,6 +41,7 @@ COMMANDS = (
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(cache_app, name="cache")
 
 
 def _print_version(is_requested: bool) -> bool:

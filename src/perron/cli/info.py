@@ -1,9 +1,11 @@
-"""``perron info`` and ``perron data``: the installation, models and datasets."""
+"""``perron info``, ``perron data`` and ``perron cache``."""
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +14,9 @@ import typer
 from rich.table import Table
 
 from perron import __version__
-from perron.cli.console import print_message, results
+from perron.cli.console import is_interactive, print_message, results
 from perron.cli.options import DataOptions, Json, TrainOptions, with_options
-from perron.errors import DataError
+from perron.errors import DataError, PerronError, SettingsError
 
 PACKAGES = ("torch", "numba", "tokenizers", "datasets", "accelerate", "safetensors")
 
@@ -200,3 +202,131 @@ def stats(
                 f"{name}: skipped {row.skipped} invalid rows and {row.dropped} without "
                 "a label"
             )
+
+
+cache_app = typer.Typer(
+    help="Show or remove cached data: encoded texts and the states of frozen encoders.",
+    no_args_is_help=True,
+)
+
+
+@cache_app.command("list")
+def list_cache(as_json: Json = False) -> None:
+    """Show the cached states of each encoder and layer, and the size of the cache.
+
+    Examples:
+
+        perron cache list
+    """
+    from perron.text.cache import cache_folder, dataset_files
+    from perron.text.state_store import list_stores
+
+    stores = list_stores()
+    size = sum(path.stat().st_size for path in dataset_files())
+    if as_json:
+        rows = [asdict(store) | {"folder": str(store.folder)} for store in stores]
+        content = {"folder": str(cache_folder()), "datasets": size, "states": rows}
+        typer.echo(json.dumps(content))
+        return
+    table = Table("encoder", "layer", "type", "texts", "size", "last used")
+    for store in stores:
+        table.add_row(
+            store.encoder or "damaged",
+            str(store.layer),
+            store.dtype,
+            f"{store.texts:,}",
+            _format_size(store.size),
+            datetime.fromtimestamp(store.last_used).strftime("%Y-%m-%d %H:%M"),
+        )
+    if stores:
+        results.print(table)
+    total = sum(store.size for store in stores)
+    results.print(
+        f"{cache_folder()}: states {_format_size(total)}, datasets {_format_size(size)}"
+    )
+
+
+@cache_app.command()
+def prune(
+    max_gigabytes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Remove the least recently used states until the rest takes at most "
+            "this size.",
+        ),
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="DAYS",
+            help="Remove states that have not been used for this number of days.",
+        ),
+    ] = None,
+) -> None:
+    """Remove cached states that are too large or have not been used for some time.
+
+    States that a command is writing are not removed. Commands that are reading states
+    are not disturbed.
+
+    Examples:
+
+        perron cache prune --max-gigabytes 5
+
+        perron cache prune --older-than 30
+    """
+    from perron.text.state_store import list_stores, prune_stores, remove_store
+
+    if max_gigabytes is None and older_than is None:
+        raise SettingsError("add --max-gigabytes GIGABYTES or --older-than DAYS.")
+    removed = []
+    if older_than is not None:
+        oldest = time.time() - older_than * 24 * 3600
+        removed += [
+            store
+            for store in list_stores()
+            if store.last_used < oldest and remove_store(store.folder)
+        ]
+    if max_gigabytes is not None:
+        removed += prune_stores(max_gigabytes * 1e9)
+    size = _format_size(sum(store.size for store in removed))
+    print_message(f"Removed the states of {len(removed)} layers ({size}).")
+
+
+@cache_app.command()
+def clear(
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")
+    ] = False,
+) -> None:
+    """Remove all cached states and datasets. Later commands create them again.
+
+    Examples:
+
+        perron cache clear --yes
+    """
+    from perron.text.cache import cache_folder, dataset_files
+    from perron.text.state_store import list_stores, remove_store
+
+    stores, files = list_stores(), dataset_files()
+    sizes = [store.size for store in stores] + [file.stat().st_size for file in files]
+    what = f"{_format_size(sum(sizes))} in {cache_folder()}"
+    if not sizes:
+        print_message(f"The cache is empty: {cache_folder()}")
+        return
+    if not yes:
+        if not is_interactive():
+            raise SettingsError(f"add --yes to remove {what}.")
+        typer.confirm(f"Remove {what}?", abort=True, err=True)
+    for file in files:
+        file.unlink(missing_ok=True)
+    kept = [store for store in stores if not remove_store(store.folder)]
+    if kept := [store for store in kept if store.folder.exists()]:
+        names = ", ".join(str(store.folder) for store in kept)
+        raise PerronError(f"a command is writing states, which were kept: {names}")
+    print_message(f"Removed {what}.")
+
+
+def _format_size(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

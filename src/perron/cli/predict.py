@@ -157,12 +157,17 @@ def evaluate(
     """
     import sklearn.metrics
 
-    from perron.cli.runs import data_settings
+    from perron.cli.runs import EncodingBar, data_settings
     from perron.pipeline import load
     from perron.training.callbacks import draw_confusion
     from perron.training.metrics import evaluate as run_evaluation
     from perron.training.metrics import format_metrics, measure_graphs
-    from perron.training.prepare import load_examples, load_run_examples
+    from perron.training.prepare import (
+        cached_examples,
+        load_examples,
+        load_run_examples,
+    )
+    from perron.training.recipe import SETTINGS, TrainingSettings, read_settings
 
     options.check()
     if plot is not None and plot.suffix.lower() not in PLOTS:
@@ -178,6 +183,9 @@ def evaluate(
         examples = load_examples(pipeline, table, part, options.data_dir)
     if not len(examples):
         raise SettingsError("the data contains no examples to evaluate on.")
+    has_settings = (model / SETTINGS).is_file()
+    settings = read_settings(model).training if has_settings else TrainingSettings()
+    (examples,) = cached_examples(pipeline.model, [examples], settings, EncodingBar())
     evaluation = run_evaluation(pipeline.model, examples)
     graphs = measure_graphs(pipeline.model, examples)
     report = sklearn.metrics.classification_report(

@@ -1,6 +1,7 @@
 """Recipes built from command-line options, and progress bars for training."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from perron.cli.console import print_message, progress_bar
+from perron.cli.console import is_main_process, print_message, progress_bar
 from perron.cli.options import DataOptions, TrainOptions
 from perron.errors import SettingsError
 from perron.files import package_folders
@@ -309,4 +310,42 @@ class ReadingBar:
 
     def stop(self) -> None:
         """Remove the bar, even if reading was interrupted by an error."""
+        self._bar.stop()
+
+
+class EncodingBar:
+    """Shows the progress of encoding texts for the cache."""
+
+    def __init__(self) -> None:
+        self._bar = progress_bar(
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]:,.0f} texts/s"),
+            TimeRemainingColumn(compact=True),
+        )
+        self._message = ""
+        self._task: TaskID | None = None
+        self._start = 0.0
+
+    def __call__(self, message: str, done: int, total: int) -> None:
+        if not is_main_process():
+            return
+        if message != self._message:
+            self._message, self._start = message, time.monotonic()
+            print_message(message)
+        if not total:  # a message only
+            return
+        speed = done / max(time.monotonic() - self._start, 1e-9)
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("encoding", total=total, speed=0.0)
+        self._bar.update(self._task, completed=done, speed=speed)
+        if done >= total:
+            self.stop()
+            print_message(f"Encoded {total:,} texts, {speed:,.0f} texts/s.")
+
+    def stop(self) -> None:
+        """Remove the bar, even if encoding was interrupted by an error."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
         self._bar.stop()

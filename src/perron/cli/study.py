@@ -60,6 +60,7 @@ def study(
 
         perron study mine.toml --out runs/mine
     """
+    from perron.cli.runs import EncodingBar
     from perron.experiments import read_study, run_study
 
     overrides = [*vector_overrides(vectors), *(set_ or ())]
@@ -68,9 +69,17 @@ def study(
     if workers > 1:
         run_workers(workers)
     limit_threads()
-    records = run_study(
-        loaded, folder, root=data_dir, on_trial=None if quiet else print_trial
-    )
+    encoding = EncodingBar()
+    try:
+        records = run_study(
+            loaded,
+            folder,
+            root=data_dir,
+            on_trial=None if quiet else print_trial,
+            encoding_progress=None if quiet else encoding,
+        )
+    finally:
+        encoding.stop()
     report(loaded, records, folder, "study", quiet)
 
 
@@ -118,20 +127,25 @@ def compare(
 
         perron compare --data reviews.csv --baselines tfidf,mean
     """
-    from perron.cli.runs import resolve_recipe
+    from perron.cli.runs import EncodingBar, resolve_recipe
     from perron.experiments import compare as run_comparison
 
     folder = out or Path("runs") / f"compare-{options.name}"
     limit_threads()
-    comparison, records = run_comparison(
-        resolve_recipe(options),
-        [] if baselines and not aggregators.strip() else split_names(aggregators),
-        seeds,
-        folder,
-        baselines=split_baselines(baselines),
-        title=f"Aggregators on {options.name}",
-        on_trial=None if quiet else print_trial,
-    )
+    encoding = EncodingBar()
+    try:
+        comparison, records = run_comparison(
+            resolve_recipe(options),
+            [] if baselines and not aggregators.strip() else split_names(aggregators),
+            seeds,
+            folder,
+            baselines=split_baselines(baselines),
+            title=f"Aggregators on {options.name}",
+            on_trial=None if quiet else print_trial,
+            encoding_progress=None if quiet else encoding,
+        )
+    finally:
+        encoding.stop()
     report(comparison, records, folder, "compare", quiet)
 
 

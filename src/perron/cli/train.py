@@ -146,11 +146,11 @@ def _train(
     recipe: "Recipe", folder: Path, resume: bool, log_with: list[str], quiet: bool
 ) -> None:
     """Train in a folder and print the result; exit if the run is interrupted."""
-    from perron.cli.runs import ReadingBar, TrainingBar
+    from perron.cli.runs import EncodingBar, ReadingBar, TrainingBar
     from perron.training.run import train as run_training
     from perron.training.state import TrainingInterrupted
 
-    reading = ReadingBar()
+    reading, encoding = ReadingBar(), EncodingBar()
     try:
         result = run_training(
             recipe,
@@ -160,6 +160,7 @@ def _train(
             log_with=log_with,
             on_data_ready=partial(_start, quiet),
             vector_progress=None if quiet else reading,
+            encoding_progress=None if quiet else encoding,
         )
     except TrainingInterrupted as stopped:
         print_message(
@@ -169,6 +170,7 @@ def _train(
         raise typer.Exit(128 + stopped.signal_number) from stopped
     finally:
         reading.stop()
+        encoding.stop()
     if is_main_process():
         _print_result(result, folder, recipe.model.kind == "pair", quiet)
 
@@ -187,20 +189,22 @@ def finish(
 
         perron finish runs/reviews
     """
-    from perron.cli.runs import ReadingBar
+    from perron.cli.runs import EncodingBar, ReadingBar
     from perron.training.recipe import read_settings
     from perron.training.run import finish as finish_run
 
-    reading = ReadingBar()
+    reading, encoding = ReadingBar(), EncodingBar()
     try:
         result = finish_run(
             run,
             root=data_dir,
             on_data_ready=partial(_start, quiet),
             vector_progress=None if quiet else reading,
+            encoding_progress=None if quiet else encoding,
         )
     finally:
         reading.stop()
+        encoding.stop()
     if is_main_process():
         is_pair = read_settings(run).model.kind == "pair"
         _print_result(result, run, is_pair, quiet)

@@ -36,6 +36,7 @@ from perron.training.loop import make_accelerator
 from perron.training.prepare import PreparedRun
 from perron.training.recipe import Recipe, read_recipe, recipe_table
 from perron.training.run import train
+from perron.training.state_cache import EncodingProgress
 
 WAIT_SECONDS = 2.0
 
@@ -54,6 +55,7 @@ def compare(
     title: str = "Aggregators",
     root: Path | None = None,
     on_trial: OnTrial | None = None,
+    encoding_progress: EncodingProgress | None = None,
 ) -> tuple[Study, list[RunRecord]]:
     """Train aggregators with several seeds; return the study and its records.
 
@@ -71,6 +73,7 @@ def compare(
         title: Title of the study.
         root: Folder of the datasets.
         on_trial: See `run_study`.
+        encoding_progress: See `run_study`.
     """
     model = recipe.model.model_copy(update={"sentence_aggregator": None})
     shared = recipe.model_copy(update={"model": model})
@@ -87,6 +90,7 @@ def compare(
                 root=root,
                 on_trial=on_trial,
                 on_data_ready=_require_test_data,
+                encoding_progress=encoding_progress,
             )
         except PerronError:
             if _is_main_process() and not find_records(study, folder):
@@ -127,6 +131,7 @@ def run_study(
     root: Path | None = None,
     on_trial: OnTrial | None = None,
     on_data_ready: OnDataReady | None = None,
+    encoding_progress: EncodingProgress | None = None,
 ) -> list[RunRecord]:
     """Run a study, skipping finished runs; return all records.
 
@@ -143,12 +148,13 @@ def run_study(
             the total number of runs. Returns the callbacks of the run.
         on_data_ready: Called with the data of each run before its first step. May raise
             an error.
+        encoding_progress: Callback for the progress of caching encoder states.
     """
     _check_settings(study)  # fail now rather than after hours
     with _remove_if_unused(folder):
         make_folder(folder)
         _check_data(study, find_records(study, folder), folder, root)
-        return _run_all(study, folder, root, on_trial, on_data_ready)
+        return _run_all(study, folder, root, on_trial, on_data_ready, encoding_progress)
 
 
 @contextmanager
@@ -173,6 +179,7 @@ def _run_all(
     root: Path | None,
     on_trial: OnTrial | None,
     on_data_ready: OnDataReady | None,
+    encoding_progress: EncodingProgress | None,
 ) -> list[RunRecord]:
     """Do the remaining runs one at a time."""
     while True:
@@ -196,7 +203,7 @@ def _run_all(
             if on_trial is not None and _is_main_process():
                 num_done = len(study_records(study, done))
                 callbacks = on_trial(trial, num_done, study.num_runs)
-            _run(trial, folder, root, callbacks, on_data_ready)
+            _run(trial, folder, root, callbacks, on_data_ready, encoding_progress)
 
 
 def _is_main_process() -> bool:
@@ -256,6 +263,7 @@ def _run(
     root: Path | None,
     callbacks: Sequence[Callback],
     on_data_ready: OnDataReady | None = None,
+    encoding_progress: EncodingProgress | None = None,
 ) -> RunRecord:
     """Start or resume a claimed run; return its record."""
     run_folder = trial.run_folder(folder)
@@ -272,6 +280,7 @@ def _run(
         resume=True,
         callbacks=callbacks,
         on_data_ready=on_data_ready,
+        encoding_progress=encoding_progress,
     )
     record = make_record(
         result,

@@ -3,7 +3,9 @@
 import json
 import logging
 import os
+import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1  # increment when a reader yields different rows for the same file
 BATCH = 1000
 _METADATA_KEY = b"perron"
+_DATASET_NAME = re.compile(r"[0-9a-f]{32}\.arrow")
+_TEMPORARY_NAME = re.compile(r"tmp\w+\.part")
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +31,17 @@ def cache_folder() -> Path:
     """Return the cache folder: PERRON_CACHE if set, else ``~/.cache/perron/data``."""
     folder = os.environ.get("PERRON_CACHE")
     return Path(folder) if folder else Path.home() / ".cache" / "perron" / "data"
+
+
+def dataset_files() -> list[Path]:
+    """Return the cached datasets, and files that a killed process left behind."""
+    day_ago = time.time() - 24 * 3600
+    return [
+        path
+        for path in cache_folder().glob("*")
+        if _DATASET_NAME.fullmatch(path.name)
+        or (_TEMPORARY_NAME.fullmatch(path.name) and path.stat().st_mtime < day_ago)
+    ]
 
 
 def cache_key(values: Mapping[str, Any], files: Sequence[Path] = ()) -> str:
