@@ -268,7 +268,7 @@ def _run(
     """Start or resume a claimed run; return its record."""
     run_folder = trial.run_folder(folder)
     if trial.baseline is not None:
-        record = run_baseline(trial, root)
+        record = run_baseline(trial, root, encoding_progress)
         if _is_main_process():
             make_folder(run_folder)
             write_record(run_folder, record)
