@@ -22,7 +22,7 @@ help: ## list the targets
 
 setup: $(VENV)/.dev ## create .venv with all dependencies of tests, checks and benchmarks
 
-demo: $(VENV)/.demo ## train four poolings on real sentences and draw their word graphs
+demo: $(VENV)/.demo ## compare pooling methods on real sentences and draw their word graphs
 	$(LOW_SPIN) $(RUN)/python examples/demo.py
 
 test: $(VENV)/.dev chromium ## run the tests
@@ -98,7 +98,7 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 # torch is installed first and alone, so that no dependency selects another build.
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(RUN)/python -m pip install -q torch
-	$(RUN)/python -m pip install -q -e '.[train,serve,demo]'
+	$(RUN)/python -m pip install -q -e '.[train,serve,hf,demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
