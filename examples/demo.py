@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 import perron
-from perron.cli.runs import TrainingBar
+from perron.cli.runs import EncodingBar, ThreadLimit, TrainingBar
 from perron.cli.study import rich_table
 from perron.errors import PerronError
 from perron.experiments import compare
@@ -56,7 +56,11 @@ def main() -> None:
         runs,
         title="Rotten Tomatoes",
         baselines=("tfidf", "mean"),
-        on_trial=lambda trial, *_: [TrainingBar(f"{trial.variant:>14}")],
+        on_trial=lambda trial, *_: [
+            ThreadLimit(),
+            TrainingBar(f"{trial.variant:>14}"),
+        ],
+        encoding_progress=EncodingBar(),
     )
     console.print(rich_table(study, summarize(study, results)))
     console.print(

@@ -13,6 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from perron.cli import limit_threads
 from perron.cli.console import is_main_process, print_message, progress_bar
 from perron.cli.options import DataOptions, TrainOptions
 from perron.errors import SettingsError
@@ -242,6 +243,17 @@ def _resolve_data_paths(recipe: Recipe, folder: Path | None) -> Recipe:
     }
     data = recipe.data.model_copy(update=paths)
     return recipe.model_copy(update={"data": data})
+
+
+class ThreadLimit(Callback):
+    """Limits the threads during training, but not while texts are encoded before it."""
+
+    def on_train_begin(self, loop: Loop) -> None:
+        if not loop.state.step:  # a resumed run uses the threads of its checkpoint
+            limit_threads(loop.model, trains=True)
+
+    def on_train_end(self, loop: Loop) -> None:
+        limit_threads()
 
 
 class TrainingBar(Callback):

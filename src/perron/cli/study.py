@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,7 +76,7 @@ def study(
             loaded,
             folder,
             root=data_dir,
-            on_trial=None if quiet else print_trial,
+            on_trial=partial(start_trial, quiet),
             encoding_progress=None if quiet else encoding,
         )
     finally:
@@ -141,7 +142,7 @@ def compare(
             folder,
             baselines=split_baselines(baselines),
             title=f"Aggregators on {options.name}",
-            on_trial=None if quiet else print_trial,
+            on_trial=partial(start_trial, quiet),
             encoding_progress=None if quiet else encoding,
         )
     finally:
@@ -233,14 +234,18 @@ def vector_overrides(vectors: Sequence[str] | None) -> list[str]:
     return [f"vectors={json.dumps([name for name in vectors if name != 'none'])}"]
 
 
-def print_trial(trial: "Trial", done: int, known: int) -> "Sequence[Callback]":
-    """Print the command of a run that is about to start; return its progress bar."""
-    from perron.cli.runs import TrainingBar
+def start_trial(
+    quiet: bool, trial: "Trial", done: int, known: int
+) -> "Sequence[Callback]":
+    """Print the command of a run that is about to start; return its callbacks."""
+    from perron.cli.runs import ThreadLimit, TrainingBar
 
+    if quiet:
+        return (ThreadLimit(),)
     point = f", point {trial.point}" if len(trial.study.grid) > 1 else ""
     title = f"{trial.variant}{point}, seed {trial.seed}:"
     print_message(f"run {done + 1} of {known}: {trial.command}")
-    return (TrainingBar(title),)
+    return ThreadLimit(), TrainingBar(title)
 
 
 def run_workers(
