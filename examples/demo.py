@@ -46,8 +46,8 @@ def main() -> None:
     runs = options.out.with_name(f"{options.out.name}-runs")
 
     console.print(
-        "Rotten Tomatoes, 8530 sentences, frozen MiniLM: four aggregators, and logistic "
-        "regression on TF-IDF and on the mean of the states as baselines"
+        "Rotten Tomatoes, 8530 sentences, frozen MiniLM: four aggregators and two "
+        "baselines, logistic regression on TF-IDF and on the mean of the states"
     )
     study, results = compare(
         recipe,
