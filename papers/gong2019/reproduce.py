@@ -1,6 +1,7 @@
 """Command line that reproduces the tables and figures of the paper."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from papers.gong2019.workspace import COMMAND, Artifact, Workspace
 from perron.cli import options
 from perron.cli.app import run_app
 from perron.cli.console import print_message, results
-from perron.cli.study import print_trial, run_workers, vector_overrides
+from perron.cli.study import run_workers, start_trial, vector_overrides
 from perron.errors import SettingsError
 from perron.files import make_folder
 
@@ -98,7 +99,7 @@ def reproduce(
         data_dir,
         [*vector_overrides(vectors), *(set_ or ())],
         seeds,
-        None if quiet else print_trial,
+        partial(start_trial, quiet),
         only_done,
     )
     arguments = [f"--out={out}", *(["--quiet"] if quiet else [])]
