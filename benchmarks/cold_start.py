@@ -9,7 +9,8 @@ columns are:
 
 With an empty cache of compiled kernels, plain torch answers by default, and nothing is
 compiled for a single sentence. ``PERRON_KERNELS=numba`` waits for the compiled kernels;
-the last rows show what this costs for a prediction, and for a training step in float32.
+the following rows show what this costs for a prediction, and for a training step in
+float32. Rows that start with "before" are those of an earlier version (``--before``).
 
     python benchmarks/cold_start.py [--json FILE] [--repeats 5] [--before FOLDER]
 

@@ -15,6 +15,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from perron.kernels import wait_for_compiled
+
 _TURN_SECONDS = 0.02  # long enough for the caches to be warm most of the time
 
 
@@ -125,6 +127,7 @@ class Report:
             parser.add_argument(name, **settings)
         self.options = parser.parse_args()
         torch.set_num_threads(self.options.threads)
+        wait_for_compiled()  # so that every call is timed with the same kernels
         self.json: Path | None = self.options.json
         self.budget: float = self.options.budget
         self.quick: bool = self.options.quick
