@@ -3,6 +3,7 @@ import torch
 from perron_tests.errors import mentions
 
 from perron.layers import ClassifierHead, WordEmbedding
+from perron.layers.basic import FastDropout
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
@@ -110,3 +111,45 @@ def test_parameters_have_the_requested_device_and_dtype():
 def test_invalid_options_raise_an_error(build, parts):
     with pytest.raises(ValueError, match=mentions(*parts)):
         build()
+
+
+class TestFastDropout:
+    @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+    def test_entries_are_dropped_and_scaled(self, p):
+        x = torch.ones(500, 401, requires_grad=True)
+        y = FastDropout(p)(x)
+        kept = y != 0
+        # Five standard deviations.
+        assert kept.float().mean().item() == pytest.approx(1 - p, abs=0.006)
+        assert y[kept].unique().tolist() == pytest.approx([1 / (1 - p)], rel=1e-4)
+        for axis in (0, 1):  # no pattern in rows or columns
+            share = kept.float().mean(axis)
+            assert share.std().item() == pytest.approx(
+                (p * (1 - p) / len(x)) ** 0.5, rel=0.25
+            )
+        y.sum().backward()
+        assert x.grad.equal(y.detach())
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_the_dtype_is_kept(self, dtype):
+        y = FastDropout(0.5)(torch.ones(3, 5, dtype=dtype))
+        assert y.dtype == dtype
+        assert set(y.flatten().tolist()) <= {0.0, 2.0}
+
+    def test_masks_depend_on_the_seed_only(self):
+        x = torch.ones(40, 7)
+        torch.manual_seed(3)
+        first, second = FastDropout(0.5)(x), FastDropout(0.5)(x)
+        torch.manual_seed(3)
+        assert FastDropout(0.5)(x).equal(first)
+        assert not second.equal(first)
+
+    @pytest.mark.parametrize("shape", [(0,), (1,), (2, 0), (3, 5)])
+    def test_shapes(self, shape):
+        assert FastDropout(0.3)(torch.ones(shape)).shape == shape
+
+    def test_evaluation_and_extreme_probabilities(self):
+        x = torch.ones(10, 10)
+        assert FastDropout(0.5).eval()(x).equal(x)
+        assert FastDropout(0.0)(x).equal(x)
+        assert not FastDropout(1.0)(x).any()

@@ -1,4 +1,4 @@
-"""Word embedding, BiLSTM encoder and classifier head.
+"""Word embedding, dropout, BiLSTM encoder and classifier head.
 
 `torch.compile` does not support `nn.LSTM`, and `torch.export` unrolls it to the length
 of the example input. The operator ``perron::lstm`` works with both, for any length. It
@@ -67,6 +67,24 @@ class WordEmbedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "*words"]) -> Float[Tensor, "*words e"]:
         return self.dropout(self.vectors(ids))
+
+
+class FastDropout(nn.Dropout):
+    """Dropout that is about four times as fast on CPUs.
+
+    Torch draws 64 random bits per entry there. This layer uses 16, so the probability
+    is rounded to a multiple of 2⁻¹⁶.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        is_fast = input.device.type == "cpu" and not torch.compiler.is_compiling()
+        dropped = round(self.p * 2**16)  # of the possible values
+        if not (self.training and is_fast and 0 < dropped < 2**16):
+            return super().forward(input)
+        size = input.numel()
+        bits = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        keep = bits.view(torch.int16)[:size].view(input.shape) >= dropped - 2**15
+        return input * keep.to(input.dtype).mul_(2**16 / (2**16 - dropped))
 
 
 class ClassifierHead(nn.Module):

@@ -17,6 +17,7 @@ from transformers.utils import logging
 from perron.arguments import Device, check_fraction
 from perron.errors import SettingsError
 from perron.files import package_folders
+from perron.layers.basic import FastDropout
 from perron.layers.encoders import Encoder
 
 Layers = Literal["last", "mix"] | Sequence[int]
@@ -83,7 +84,7 @@ class HuggingFaceEncoder(Encoder):
             self.mix_logits = nn.Parameter(torch.zeros(len(self.layers), **factory))
         self.state_dim = int(self.model.config.hidden_size)
         self.out_dim = self.state_dim * (1 if layers == "mix" else len(self.layers))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = FastDropout(dropout)
         self.before = nn.Parameter(torch.zeros(before, embed_dim, **factory))
         self.after = nn.Parameter(torch.zeros(after, embed_dim, **factory))
         if freeze:
