@@ -1,6 +1,7 @@
 """Cached states of frozen encoders: each text is encoded once."""
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -11,17 +12,19 @@ import pytest
 import tomli_w
 import torch
 from perron_tests import environment
-from perron_tests.errors import assert_mentions
+from perron_tests.errors import assert_mentions, mentions
 from perron_tests.tiny_bert import write_tiny_bert
 from perron_tests.training import stopped_run, tiny_table, write_texts
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from perron.errors import PerronError
 from perron.layers.pretrained import HuggingFaceEncoder
 from perron.text import state_store
 from perron.text.state_store import list_stores, remove_store
 from perron.training import read_recipe, train
 from perron.training.prepare import prepare
-from perron.training.run import finish
+from perron.training.run import finish, read_result
 
 # Texts, among them one token, duplicates, and one that the tokenizer makes empty.
 TEXTS = [
@@ -299,6 +302,57 @@ def test_dropout_of_states_is_applied_to_cached_states(table):
     assert prepared.model(**batch).vector.equal(prepared.model(**batch).vector)
 
 
+class TestCheckpoints:
+    """Checkpoints leave out frozen weights, which the run reads again."""
+
+    @pytest.fixture
+    def recipe(self, table):
+        return read_recipe(with_encoder(table, layers="mix"))
+
+    def test_a_resumed_run_has_the_same_weights(self, recipe, tmp_path):
+        train(recipe, tmp_path / "whole")
+        folder = stopped_run(recipe, tmp_path / "stopped", 1)
+        names = load_file(folder / "checkpoint.safetensors").keys()
+        assert "model.encoder.mix_logits" in names
+        assert not any("encoder.model" in name or "vectors" in name for name in names)
+        train(recipe, folder, resume=True)
+        weights = [
+            (path / "model.safetensors").read_bytes()
+            for path in (tmp_path / "whole", folder)
+        ]
+        assert weights[0] == weights[1]
+
+    @pytest.mark.parametrize("command", [finish, train])
+    def test_another_encoder_is_an_error(self, table, bert, tmp_path, command):
+        other = shutil.copytree(bert, tmp_path / "other")
+        recipe = read_recipe(with_encoder(table, model=str(other)))
+        folder = stopped_run(recipe, tmp_path / "run", 1)
+        weights = load_file(other / "model.safetensors")
+        weights["embeddings.LayerNorm.bias"] += 1
+        save_file(weights, other / "model.safetensors", {"format": "pt"})
+        options = {"recipe": recipe, "resume": True} if command is train else {}
+        with pytest.raises(PerronError, match=mentions("encoder", "changed", folder)):
+            command(folder=folder, **options)
+
+    def test_a_checkpoint_with_frozen_weights_is_read(self, recipe, tmp_path):
+        """Earlier versions wrote them."""
+        train(recipe, tmp_path / "whole")
+        folder = stopped_run(recipe, tmp_path / "stopped", 1)
+        path = folder / "checkpoint.safetensors"
+        weights = load_file(folder / "model.safetensors")
+        frozen = {f"model.{n}": w for n, w in weights.items() if "encoder.model" in n}
+        frozen["model.embedding.vectors.weight"] = weights["embedding.vectors.weight"]
+        frozen |= {
+            f"model.encoder.{n}": weights[f"encoder.{n}"] for n in ("before", "after")
+        }
+        with safe_open(path, "pt") as file:
+            header = json.loads(file.metadata()["perron"])
+        del header["frozen"]
+        save_file(load_file(path) | frozen, path, {"perron": json.dumps(header)})
+        result = train(recipe, folder, resume=True)
+        assert result.dev == read_result(tmp_path / "whole").dev
+
+
 class TestFallback:
     """If states cannot be cached, texts are encoded in every epoch."""
 
@@ -453,6 +507,7 @@ class TestRepair:
 CHILD = """
 import os, signal, sys, tomllib
 import torch
+from perron.errors import PerronError
 from perron.layers.pretrained import HuggingFaceEncoder
 from perron.text import state_store
 from perron.training import read_recipe, state_cache

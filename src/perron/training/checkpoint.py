@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,16 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from perron.errors import DataError, PerronError
-from perron.files import atomic_write
+from perron.files import atomic_write, digest
 from perron.migrations import migrate, stamp, tensor_name
 from perron.models.config import CARD, CONFIG, WEIGHTS, model_files
 from perron.training.callbacks import Callback, MetricsFile
 from perron.training.loop import Loop
 from perron.training.state import TrainState
+from perron.training.state_cache import tensor_bytes
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -32,11 +34,13 @@ class Checkpoint:
 
     Attributes:
         state: Arguments of `TrainState`: schedule, batch size, position in the data.
-        model: Weights by name.
+        model: Weights by name, without frozen ones, which never change.
         optimizer: State of the optimizer, with keys such as "0.exp_avg".
         rng: State of the random number generators, per process.
         metrics_bytes: Size of metrics.jsonl in bytes.
         fingerprint: Hash of the data and the vocabulary.
+        frozen: Hash of the frozen weights. Empty without any, and in checkpoints of
+            earlier versions, which include the weights instead.
         average: Averaged weights by name; empty without ``training.ema_decay``.
     """
 
@@ -46,6 +50,7 @@ class Checkpoint:
     rng: list[Tensor]
     metrics_bytes: int
     fingerprint: str
+    frozen: str = ""
     average: dict[str, Tensor] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
@@ -65,6 +70,7 @@ class Checkpoint:
             "state": self.state,
             "metrics_bytes": self.metrics_bytes,
             "fingerprint": self.fingerprint,
+            "frozen": self.frozen,
         }
         header = {"perron": json.dumps(stamp("checkpoint", metadata))}
         atomic_write(folder / CHECKPOINT, save(tensors, metadata=header))
@@ -234,6 +240,7 @@ class Checkpointing(Callback):
         self._fingerprint = fingerprint
         self._metrics, self._best = metrics, best
         self._last_save = 0.0
+        self._frozen: str | None = None
 
     def restore(self, loop: Loop) -> None:
         """Restore the loop from the checkpoint in the folder, if there is one."""
@@ -243,7 +250,7 @@ class Checkpointing(Callback):
         world_size = loop.accelerator.num_processes
         is_main = self._accelerator.is_main_process
         if is_main:
-            check_fingerprint(saved, self._fingerprint(), self._folder)
+            check_fingerprint(saved, self._fingerprint(), self._folder, loop.model)
         if len(saved.rng) != world_size:
             raise PerronError(
                 f"{self._folder}: the number of processes must be {len(saved.rng)}, as "
@@ -253,7 +260,8 @@ class Checkpointing(Callback):
         # The same number of threads rounds in the same way.
         if loop.state.num_threads is not None and "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(loop.state.num_threads)
-        loop.model.load_state_dict(saved.model)
+        frozen = _frozen_weights(loop.model) if saved.frozen else {}
+        loop.model.load_state_dict({**frozen, **saved.model})
         _restore_optimizer(loop.optimizer, saved.optimizer)
         if loop.average is not None:
             loop.average.restore(saved.average)
@@ -289,13 +297,18 @@ class Checkpointing(Callback):
         if self._accelerator.num_processes > 1:
             rng = gather_object(rng)
         if self._accelerator.is_main_process:
+            if self._frozen is None:  # takes time, and never changes
+                self._frozen = _frozen_digest(loop.model)
+            frozen = _frozen_weights(loop.model)
+            weights = loop.model.state_dict().items()
             Checkpoint(
                 state=loop.state.to_dict(),
-                model=loop.model.state_dict(),
+                model={name: value for name, value in weights if name not in frozen},
                 optimizer=_optimizer_tensors(loop.optimizer),
                 rng=rng,
                 metrics_bytes=self._metrics.size,
                 fingerprint=self._fingerprint(),
+                frozen=self._frozen,
                 average={} if loop.average is None else loop.average.tensors,
             ).write(self._folder)
             if loop.state.best_epoch is not None:
@@ -303,10 +316,30 @@ class Checkpointing(Callback):
         self._accelerator.wait_for_everyone()
 
 
-def check_fingerprint(saved: Checkpoint, fingerprint: str, folder: Path) -> None:
-    """Raise an error if a checkpoint was trained on different data."""
-    if saved.fingerprint != fingerprint:
+def _frozen_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the frozen weights by name. They are the same in every checkpoint."""
+    return {
+        name: weight
+        for name, weight in model.named_parameters()
+        if not weight.requires_grad
+    }
+
+
+def _frozen_digest(model: nn.Module) -> str:
+    """Return the hash of the frozen weights, or an empty string if there are none."""
+    frozen = sorted(_frozen_weights(model).items())
+    parts = ((name.encode(), tensor_bytes(weight)) for name, weight in frozen)
+    return digest(chain.from_iterable(parts)) if frozen else ""
+
+
+def check_fingerprint(
+    saved: Checkpoint, fingerprint: str, folder: Path, model: nn.Module
+) -> None:
+    """Raise an error if a checkpoint has different data or frozen weights."""
+    is_same = saved.fingerprint == fingerprint
+    if not is_same or (saved.frozen and saved.frozen != _frozen_digest(model)):
+        what = "pretrained encoder" if is_same else "data"
         raise PerronError(
-            f"{folder}: the data or the word vectors have changed since this run "
+            f"{folder}: the {what} or the word vectors have changed since this run "
             "started, so it cannot be resumed. Choose another folder with --out."
         )

@@ -206,7 +206,7 @@ def finish(
             progress = vector_progress, encoding_progress
             prepared = prepare(recipe, root, *progress, accelerator.device)
         if accelerator.is_main_process:
-            check_fingerprint(saved, prepared.fingerprint, folder)
+            check_fingerprint(saved, prepared.fingerprint, folder, prepared.model)
             if on_data_ready is not None:
                 on_data_ready(prepared)
             _best_model(prepared, folder).publish(best_epoch)

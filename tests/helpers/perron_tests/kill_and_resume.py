@@ -195,6 +195,7 @@ def main() -> None:
             "training.ema_decay=0.8",
             "training.lr_scheduler_type=linear",
             "training.warmup_ratio=0.2",
+            "model.embedding.freeze=true",  # checkpoints leave frozen weights out
             "training.calibrate=true",
         ],
     )
