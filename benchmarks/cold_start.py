@@ -1,7 +1,7 @@
 """How long does a new process take to classify one text?
 
-`perron predict` with a small model and one sentence, in fresh processes, in turns. The
-columns are:
+This benchmark runs `perron predict` with a small model and one sentence, in fresh
+processes that take turns. The columns are:
 
     CPU        CPU seconds, median
     seconds    elapsed seconds, median
@@ -117,7 +117,7 @@ def measure(folder: Path, repeats: int, packages: dict[str, str | None]) -> list
 
 
 def conclusions(rows: list[dict], version: str) -> list[str]:
-    """Return what the rows of one version mean."""
+    """Return a summary of the rows of one version."""
     by_name = {row["process"].removeprefix(version): row for row in rows}
 
     def extra(name: str) -> float:

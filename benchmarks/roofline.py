@@ -1,17 +1,17 @@
 """What limits the Triton kernels on an A100? A calculation, not a measurement.
 
-The kernels are compiled for sm_80, and the interpreter for PTX in tests/ executes them
-for one text. It counts, for a forward and backward pass,
+The kernels are compiled for sm_80, and the PTX interpreter in tests/ executes them for
+one text. It counts, for a forward and backward pass,
 
     launches      kernels that are started
     MB            bytes of global memory that are read or written, once per launch
-    MFLOP         operations in float32 and float64; a fused multiply-add is two
-    instructions  of warps, in millions, scaled from PTX to the machine code of a kernel
+    MFLOP         operations in float32 and float64; a fused multiply-add counts as two
+    instructions  executed by warps, in millions, scaled from PTX to machine code
 
-and multiplies by the number of texts. The times are the least that each of these takes
-on an A100 (SXM, 40 GB), according to its data sheet: 1,555 GB/s, 19.5 TFLOPS in float32
+and multiplies by the number of texts. The times are lower bounds for each of these on
+an A100 (SXM, 40 GB), according to its data sheet: 1,555 GB/s, 19.5 TFLOPS in float32
 and 9.7 in float64, and 4 instructions per cycle (1.41 GHz) on each of 108 processors,
-of which a warp gets one at most. That a launch takes 5 us is an assumption.
+at most one of them per warp. A launch is assumed to take 5 us.
 
 A GPU is slower than the largest of these times: instructions wait for each other,
 caches are limited, and short kernels do not fill the processors. No time here was
@@ -96,7 +96,7 @@ class Count:
         self.launch = Counter()
 
     def on_code(self, text: str) -> str:
-        """Note how many machine instructions an instruction of this kernel is."""
+        """Record the number of machine instructions per PTX instruction of a kernel."""
         self.ratio = machine_instructions(text) / len(ptx.parse(text)[0])
         return text
 
@@ -113,7 +113,7 @@ _machine_instructions: dict[str, int] = {}
 
 
 def machine_instructions(text: str) -> int:
-    """Return the number of instructions that NVIDIA's assembler makes of PTX."""
+    """Return the number of instructions that NVIDIA's assembler generates from PTX."""
     if text not in _machine_instructions:
         with tempfile.TemporaryDirectory() as folder:
             source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
@@ -172,7 +172,7 @@ def main() -> None:
         rows = [estimate(name, texts, words) for texts, words in shapes]
         report.add(f"{name}, counted", rows, counts)
         report.add(f"{name}, least times, calculated", rows, times)
-    report.finish(["These are calculated lower bounds. No GPU has measured a time."])
+    report.finish(["These are calculated lower bounds. None was measured on a GPU."])
 
 
 if __name__ == "__main__":

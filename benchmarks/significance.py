@@ -1,4 +1,4 @@
-"""Check tests of significance by simulation: level without a difference, and power.
+"""Level and power of significance tests, measured by simulation.
 
 Each row is a kind of study that compares two variants. The columns give the share of
 simulated studies with p < 0.05 for several tests: without a true difference (level,
@@ -217,7 +217,7 @@ def rejection_rates(
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--studies", type=int, default=2000, help="per row")
+    parser.add_argument("--studies", type=int, default=2000, help="number per row")
     parser.add_argument("--only", default="", help="run rows whose name contains this")
     parser.add_argument("--quick", action="store_true", help="run only a few studies")
     options = parser.parse_args()

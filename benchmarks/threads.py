@@ -1,9 +1,9 @@
 """How many threads should train and predict, on a quiet and on a busy machine?
 
-Times training steps and predictions with one and with all threads, first as the machine
-is, then with one process per core that does nothing but count. Reported are the times
-of all threads relative to one thread: values below one mean that more threads pay. CPU
-time is what the machine spends, including threads that spin while they wait for others.
+This benchmark times training steps and predictions with one thread and with all
+threads, first on the machine as it is, then with a busy process on each core. The
+columns show times with all threads relative to one thread. Below one, more threads pay
+off. CPU time includes threads that spin while they wait for others.
 
     GOMP_SPINCOUNT=1000 python benchmarks/threads.py [--json FILE] [--threads 2]
                                                      [--budget 60] [--quick]

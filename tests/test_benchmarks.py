@@ -12,7 +12,7 @@ CONCLUSIONS = {
     "pooling": "`CentralityPool` takes at most",
     "length": "1,024 words take",
     "training_scale": "a gradient takes",
-    "roofline": "No GPU has measured a time",
+    "roofline": "None was measured on a GPU",
     "launches": "launches for 50 words, 2.1 for each more word",
 }
 QUICK = {"training_scale", "launches"}

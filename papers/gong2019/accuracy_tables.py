@@ -77,7 +77,7 @@ def _accuracy_table(
             markdown_table(header, rows),
             "Test accuracy in %. Ours is the mean ± standard deviation over seeds, "
             "with the number of seeds in parentheses. Datasets without a paper column "
-            "are not in the paper. The phrases are those of SST's trees. We did not "
+            "are not in the paper. The phrases are from SST's trees. We did not "
             "run the systems that the paper cites, except the CNN. The command, seed, "
             f"commit and data fingerprint of every run are in {name}-runs.csv.",
             *_details(name, results),

@@ -228,7 +228,7 @@ def _rename_nested_options(settings: Table) -> Table:
 
 
 def _drop_unused_rank(settings: Table) -> Table:
-    """Drop the rank of graphs that have none. It used to be ignored."""
+    """Drop the rank of graphs that are not low-rank, where it used to be ignored."""
     for role in ("aggregator", "sentence_aggregator"):
         options = settings.get(role)
         if isinstance(options, dict) and options.get("name") == "centrality":

@@ -212,7 +212,7 @@ class Pipeline:
         """Upload the files that `save_pretrained` writes; return the URL of the commit.
 
         Args:
-            repo_id: Name of the model on the hub, such as ``owner/model``.
+            repo_id: Name of the model on the Hub, such as ``owner/model``.
             options: Options of `PyTorchModelHubMixin.push_to_hub` in huggingface_hub,
                 such as ``private`` and ``token``.
         """

@@ -66,7 +66,7 @@ def limit_threads(model: Any = None, *, trains: bool = False) -> str | None:
     if {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & os.environ.keys() or threads == 1:
         return None
     load = _other_load()
-    idle = 1 - load / (os.cpu_count() or 1)  # of all cores, even in a container
+    idle = 1 - load / (os.cpu_count() or 1)  # share of all cores, even in a container
     chosen = max(1, min(threads, round(threads * idle)))
     reason = f"the load average is {load:.1f}"
     if model is not None and _num_parameters(model, trains) < MIN_PARALLEL_PARAMETERS:
@@ -89,7 +89,7 @@ def _available_threads() -> int:
 
 
 def _other_load() -> float:
-    """Return the load average of the last minute, without that of this process."""
+    """Return the load average of the last minute, excluding this process."""
     if not hasattr(os, "getloadavg"):  # on Windows
         return 0.0
     seconds = max(1.0, time.monotonic() - _START)

@@ -252,8 +252,8 @@ def prune(
         float | None,
         typer.Option(
             min=0.0,
-            help="Remove the least recently used states until the rest takes at most "
-            "this size.",
+            help="Remove the least recently used states until the rest take up at most "
+            "this many gigabytes.",
         ),
     ] = None,
     older_than: Annotated[
@@ -265,7 +265,7 @@ def prune(
         ),
     ] = None,
 ) -> None:
-    """Remove cached states that are too large or have not been used for some time.
+    """Remove the least recently used states, by total size or by age.
 
     States that a command is writing are not removed. Commands that are reading states
     are not disturbed.
@@ -279,7 +279,7 @@ def prune(
     from perron.text.state_store import list_stores, prune_stores, remove_store
 
     if max_gigabytes is None and older_than is None:
-        raise SettingsError("add --max-gigabytes GIGABYTES or --older-than DAYS.")
+        raise SettingsError("prune requires --max-gigabytes SIZE or --older-than DAYS.")
     removed = []
     if older_than is not None:
         oldest = time.time() - older_than * 24 * 3600
@@ -317,14 +317,14 @@ def clear(
         return
     if not yes:
         if not is_interactive():
-            raise SettingsError(f"add --yes to remove {what}.")
+            raise SettingsError(f"removing {what} requires --yes.")
         typer.confirm(f"Remove {what}?", abort=True, err=True)
     for file in files:
         file.unlink(missing_ok=True)
     kept = [store for store in stores if not remove_store(store.folder)]
     if kept := [store for store in kept if store.folder.exists()]:
         names = ", ".join(str(store.folder) for store in kept)
-        raise PerronError(f"a command is writing states, which were kept: {names}")
+        raise PerronError(f"kept states that a command is writing: {names}")
     print_message(f"Removed {what}.")
 
 

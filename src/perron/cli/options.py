@@ -237,7 +237,7 @@ class TrainOptions(DataOptions):
             metavar="balanced|CLASS=WEIGHT",
             help="Weights of the classes in the training loss. Use balanced for "
             "weights inversely proportional to the number of texts, or repeat the "
-            "option, once per class.",
+            "option with CLASS=WEIGHT, once per class.",
             rich_help_panel=_TRAINING,
         ),
     ] = None

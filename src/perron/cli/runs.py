@@ -102,7 +102,7 @@ def _choose_encoder(options: TrainOptions) -> TrainOptions:
 
 
 def tuning_recipe(recipe: Recipe, folder: Path) -> Recipe:
-    """Return the settings to fine-tune the encoder of a model trained with it frozen.
+    """Return settings that fine-tune the frozen encoder of a trained model.
 
     Args:
         recipe: Settings of the trained model.

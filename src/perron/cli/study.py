@@ -166,15 +166,15 @@ def split_names(text: str) -> list[str]:
 
 
 def split_baselines(text: str) -> "list[BaselineName]":
-    """Split a list of baselines."""
+    """Parse a list of baselines."""
     from perron.experiments.study import BASELINES
 
     names = text.replace(",", " ").split()
     known = [name for name in BASELINES if name in names]
     if sorted(known) != sorted(names):
         raise SettingsError(
-            f"--baselines must be a list of distinct baselines, of "
-            f"{' and '.join(BASELINES)}, got {text!r}."
+            f"--baselines must contain only {' and '.join(BASELINES)}, each at most "
+            f"once, got {text!r}."
         )
     return known
 

@@ -1,4 +1,4 @@
-"""Baselines: logistic regression on features that are not trained."""
+"""Baselines: logistic regression on fixed features."""
 
 import time
 import warnings
@@ -94,11 +94,11 @@ def fit_baseline(
     """Fit a baseline on the data of a recipe.
 
     The strength of the regularization is the one with the best
-    ``training.metric_for_best_model`` on dev data. Class weights are those of the
-    recipe.
+    ``training.metric_for_best_model`` on dev data. Class weights are taken
+    from the recipe.
 
     Args:
-        name: Name of the baseline, see `perron.experiments.study.BASELINES`.
+        name: Name of the baseline; see `perron.experiments.study.BASELINES`.
         recipe: Settings of the data and, for means, of the encoder or word vectors.
         root: Folder of the datasets.
         progress: Callback for the progress of caching encoder states.
@@ -160,14 +160,14 @@ def _evaluate(
     scores = model.decision_function(features).astype(np.float64)
     if scores.ndim == 1:  # two classes
         scores = np.stack([np.zeros_like(scores), scores], 1)
-    # Classes without a training text have almost no probability.
+    # Classes without training texts get a probability of almost zero.
     logits = np.full((len(labels), num_classes), scores.min() - 30.0)
     logits[:, model.classes_] = scores
     return Evaluation(labels, log_softmax(logits, 1))
 
 
 def _tfidf_data(recipe: Recipe, root: Path | None) -> _Data:
-    """Return the data of TF-IDF features: one block of columns per text of a pair."""
+    """Return the inputs for TF-IDF, with one block of columns per text of a pair."""
     settings = recipe.data
     splits = load_data(settings, root)
     parts = [splits.train, splits.dev, splits.test]
@@ -210,7 +210,7 @@ def _tfidf_data(recipe: Recipe, root: Path | None) -> _Data:
 def _mean_data(
     recipe: Recipe, root: Path | None, progress: EncodingProgress | None
 ) -> _Data:
-    """Return the data of mean vectors, scaled to unit variance."""
+    """Return the inputs for mean vectors, scaled to unit variance."""
     prepared = prepare(mean_recipe(recipe), root, encoding_progress=progress)
     parts = [prepared.train, prepared.dev, prepared.test]
 

@@ -17,7 +17,7 @@ from perron.files import atomic_write, csv_bytes, format_p_value, markdown_table
 from perron.training.metrics import METRICS, metric_title
 
 ACCURACY = "accuracy"  # metric for grid points and significance tests
-ONE_SEED = "†"  # marks p-values that tell nothing about other seeds
+ONE_SEED = "†"  # marks p-values that say nothing about other seeds
 
 
 class MeanStd(NamedTuple):
@@ -250,7 +250,7 @@ def _explain_baselines(study: Study) -> str:
 
 
 def explain_p_values(study: Study, rows: Sequence[SummaryRow]) -> str:
-    """Return what the p-values of a table mean."""
+    """Return an explanation of the p-values in a table."""
     covered = {row.comparison.covers_seeds for row in rows if row.comparison}
     meaning = (
         f"p-value of the difference in test accuracy from {study.reference_variant}"

@@ -69,7 +69,7 @@ def compare(
             `aggregator_study`.
         seeds: Number of seeds.
         folder: Folder of the study.
-        baselines: Names of baselines to compare the aggregators with, see `Study`.
+        baselines: Names of baselines to compare the aggregators with; see `Study`.
         title: Title of the study.
         root: Folder of the datasets.
         on_trial: See `run_study`.

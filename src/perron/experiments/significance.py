@@ -12,7 +12,7 @@ from scipy.special import bdtr, stdtr, stdtrit
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference in accuracy between two models, see `compare_accuracies`.
+    """Difference in accuracy between two models; see `compare_accuracies`.
 
     Attributes:
         difference: Mean accuracy of the first model minus that of the second.
@@ -116,7 +116,7 @@ def compare_accuracies(
     differences = first.mean(0) - second.mean(0)
     difference = float(differences.mean())
     num_different = np.count_nonzero(differences)
-    # Like Agresti and Min (2005), add half an example that only the first model
+    # Following Agresti and Min (2005), add half an example that only the first model
     # classifies correctly and half an example that only the second does. The variance
     # is then positive even if all predictions are the same.
     squares = float(((differences - difference) ** 2).sum()) + 1

@@ -32,7 +32,7 @@ class Variant(Settings):
 
     set: Overrides = ()
     seeds: PositiveInt | None = None  # defaults to the study's
-    # Logistic regression instead of a model, see `BASELINES`. It is deterministic, so
+    # Logistic regression instead of a model; see `BASELINES`. It is deterministic, so
     # it has one run, and tunes only its own regularization.
     baseline: BaselineName | None = None
 

@@ -135,7 +135,7 @@ class AggregatorPooling(Module):
     ) -> _Pooling:
         """Load a saved module.
 
-        The arguments are those of ``Module.load`` of sentence-transformers.
+        The arguments are the same as for ``Module.load`` in sentence-transformers.
         """
         location: dict[str, Any] = {
             "subfolder": subfolder,

@@ -6,7 +6,7 @@ thread then compiles the operations that were requested, one after another.
 
 The thread never outlives the interpreter, and holds no locks while the process forks:
 exiting and forking interrupt the compilation at its next step, within a fraction of a
-second. After a fork, parent and child each continue when the next call asks for it.
+second. After a fork, parent and child each continue at the next request.
 """
 
 import atexit
@@ -20,7 +20,7 @@ import torch
 
 Key = tuple[str, torch.dtype]  # operation and dtype
 
-# Seconds from the first call that plain torch answers to the start of the compilation.
+# Seconds from the first call that uses plain torch to the start of the compilation.
 PATIENCE = 0.5
 
 # If something blocks the thread, do not block exits and forks for longer than this.
@@ -88,7 +88,7 @@ class BackgroundCompiler:
         self._is_interrupted = self._is_exiting
 
     def request(self, key: Key) -> None:
-        """Ask for an operation; start the thread if that has been asked for a while."""
+        """Request an operation; start the thread if the first request is old enough."""
         now = time.monotonic()
         if self._first_request is None:
             self._first_request = now

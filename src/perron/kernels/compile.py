@@ -45,7 +45,7 @@ _RANGES_PER_THREAD = 16
 def jit(*, entry: bool = False, reassoc: bool = False) -> Callable[[Kernel], Kernel]:
     """Compile a function at its first call.
 
-    Most of the compilation time is spent in numba itself, on functions of numpy that a
+    Most of the compilation time is spent in numba itself, on NumPy functions that a
     kernel calls. Therefore, kernels use loops and scalars, and avoid ``min``, ``max``,
     ``reshape`` and assignments of arrays to slices.
 

@@ -324,7 +324,7 @@ def _select(
 
 
 def _has_triton(device: str | torch.device) -> bool:
-    """Return whether "auto" may use Triton: NVIDIA since Ampere, or any AMD GPU."""
+    """Return whether "auto" may use Triton: NVIDIA from Ampere on, or any AMD GPU."""
     if isinstance(device, str) or importlib.util.find_spec("triton") is None:
         return False
     if torch.version.hip is not None:
@@ -366,7 +366,7 @@ def _works(name: str) -> bool:
         return False
 
 
-_unusable: set[str] = set()  # backends with a warning
+_unusable: set[str] = set()  # backends already warned about
 
 
 def _warn_unusable(name: str, error: Exception) -> None:

@@ -1,6 +1,6 @@
 """Grassmann-Taksar-Heyman (GTH) elimination on the CPU: planning and kernel calls.
 
-The notation is that of `docs/mathematics.md`. Both kernels first pack the n valid
+The notation follows `docs/mathematics.md`. Both kernels first pack the n valid
 tokens, so padding costs nothing. They scale the rates by a power of two, which keeps
 products of small rates out of the slow and inexact subnormal range. Both store the same
 factors of K = diag(1ᵀA) - A for the backward pass, each in its own layout:

@@ -2,7 +2,7 @@
 
 The elimination is blocked: a block of rows is eliminated, then the remaining matrix is
 updated with the entire block. A large graph is read once per block, not once per token.
-Notation and factors are those of `gth_cpu`.
+Notation and factors are the same as in `gth_cpu`.
 
 The backward pass takes two triangular sweeps with the same factors.
 """

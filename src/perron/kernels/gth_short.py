@@ -6,8 +6,8 @@ than the longest of their group are padded with tokens whose rates are all zero.
 most 64 tokens, the rounding errors of the elimination are so small that the Jacobi
 refinement of `gth_long` would not be worth its cost.
 
-Notation and factors are those of `gth_cpu`. All arrays are flat. Token k of text t is
-at ``x[8 k + t]``, and the factor W_ik of n tokens at ``W[8 (n i + k) + t]``.
+Notation and factors are the same as in `gth_cpu`. All arrays are flat. Token k of text
+t is at ``x[8 k + t]``, and the factor W_ik of n tokens at ``W[8 (n i + k) + t]``.
 """
 
 import math

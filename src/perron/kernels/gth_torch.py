@@ -1,10 +1,10 @@
 """Grassmann-Taksar-Heyman elimination in plain torch operations, for any device.
 
-The result is that of `gth_cpu`. All texts are solved at once, with few operations,
-because each of them is a kernel launch on a GPU: two per word, three per panel of
-words, and a fixed number for everything else. Edges in float32 are solved in float64,
-where matrix products are accurate on every device (no TF32), and weights are rounded
-only once.
+The result is the same as in `gth_cpu`. All texts are solved at once, with few
+operations, because each of them is a kernel launch on a GPU: two per word, three per
+panel of words, and a fixed number for everything else. Edges in float32 are solved in
+float64, where matrix products are accurate on every device (no TF32), and weights are
+rounded only once.
 
 All rates of padding are zero, so the chain never visits it, wherever it is.
 """

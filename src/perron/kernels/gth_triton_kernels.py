@@ -1,6 +1,6 @@
 """Grassmann-Taksar-Heyman elimination as Triton kernels.
 
-Notation and factors are those of `gth_torch`, except that masked words keep their
+Notation and factors are the same as in `gth_torch`, but masked words keep their
 positions. A masked word has no edges, so eliminating it changes nothing. Factors are
 float32 and vectors are float64. Nothing is subtracted in the forward pass. No kernel
 reads memory that its own launch writes.
@@ -61,7 +61,7 @@ def _scale(rates, pairs, exponent):
 
 @triton.jit
 def _column(tile, k, ROWS: tl.constexpr):
-    """Return column k of a tile, (ROWS, 1), with a gather, as a row is in one warp."""
+    """Return column k of a tile, (ROWS, 1), with a gather: each row is in one warp."""
     return tl.gather(tile, tl.zeros((ROWS, 1), tl.int32) + k, axis=1)
 
 

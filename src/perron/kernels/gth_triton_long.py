@@ -10,7 +10,7 @@ of a panel are launched in sequence:
     adjoint_long   u and α, from the factors of all panels
     edge_grads     (u_i - u_j) α_j
 
-The notation is that of `gth_triton_kernels`.
+The notation is the same as in `gth_triton_kernels`.
 """
 
 import triton

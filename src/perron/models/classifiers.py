@@ -135,8 +135,8 @@ class Classifier(nn.Module, ABC):
         if states is not None:
             if ids is not None or lengths is None or not self.has_frozen_encoder:
                 raise ValueError(
-                    "states require lengths and a frozen pretrained encoder, and "
-                    "exclude ids."
+                    "states requires lengths and a frozen pretrained encoder, and "
+                    "cannot be combined with ids."
                 )
             return encoder.combine(states.to(self.embedding.vectors.weight.dtype))
         if ids is None:
@@ -323,8 +323,8 @@ class DocumentClassifier(Classifier):
         if ids is not None and ids.ndim == 3:
             if mask is None or sentences is not None or lengths is not None:
                 raise ValueError(
-                    "ids of shape (B, S, N) require a mask, and exclude sentences and "
-                    "lengths."
+                    "ids of shape (B, S, N) require a mask, and cannot be combined "
+                    "with sentences or lengths."
                 )
             return self._classify_padded(ids, mask, need_edges)
         if sentences is None:

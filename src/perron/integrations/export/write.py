@@ -153,7 +153,7 @@ def export_torch(
     """Write model.pt2, an exported program of `torch.export`.
 
     Import `perron.models` before you load it, to register the custom operators. The
-    arguments and the verification are those of `export_onnx`.
+    arguments and the verification are the same as for `export_onnx`.
     """
 
     def save(module: ExportModule, path: Path) -> dict[str, Any]:

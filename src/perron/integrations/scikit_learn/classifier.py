@@ -83,7 +83,7 @@ class CentralityClassifier(ClassifierMixin, TextEstimator):
             unknown. The classes must be the same.
         model (str, Path or None, default=None): Folder of a trained Perron model to
             start from. Its architecture and vocabulary override the other parameters.
-            Its classes must be those of ``y``.
+            Its classes must be the same as in ``y``.
         device (str, default="cpu"): Torch device for training and prediction. An
             unpickled estimator is on the CPU.
         random_state (int, RandomState instance or None, default=None): Controls the
@@ -159,10 +159,10 @@ class CentralityVectorizer(
 ):
     """Transform texts into the vectors that a model pools from their words.
 
-    The parameters are those of `CentralityClassifier`. If ``model`` is None, `fit`
-    trains a model on texts and labels, as the classifier does. Otherwise, ``model`` is
-    the folder of a trained Perron model, which `fit` loads without training it. In
-    that case, ``y`` is not needed and all parameters except ``device`` are ignored.
+    The parameters are the same as for `CentralityClassifier`. If ``model`` is None,
+    `fit` trains a model on texts and labels, as the classifier does. Otherwise,
+    ``model`` is the folder of a trained Perron model, which `fit` loads without
+    training it. In that case, ``y`` is not needed and all parameters except ``device`` are ignored.
     """
 
     def fit(
