@@ -8,9 +8,9 @@ processes that take turns. The columns are:
     ratio      CPU time relative to `import torch` in the same turn, median
 
 With an empty cache of compiled kernels, plain torch answers by default, and nothing is
-compiled for a single sentence. ``PERRON_KERNELS=numba`` waits for the compiled kernels;
-the following rows show what this costs for a prediction, and for a training step in
-float32. Rows that start with "before" are those of an earlier version (``--before``).
+compiled for a single sentence. ``PERRON_KERNELS=numba`` waits for the compiled kernels.
+The remaining rows show what this costs for a prediction, and for a training step in
+float32. Rows that start with "before" show an earlier version (``--before``).
 
     python benchmarks/cold_start.py [--json FILE] [--repeats 5] [--before FOLDER]
 

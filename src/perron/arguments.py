@@ -78,11 +78,11 @@ def check_lengths(
     lengths: Tensor | Sequence[int] | None,
     offsets: Tensor | Sequence[int] | None = None,
 ) -> Int[Tensor, " b"]:
-    """Return the number of tokens of each text, on the device of the states.
+    """Return the number of tokens in each text, on the device of the states.
 
     Args:
         states: (M, …), the concatenated tokens of all texts.
-        lengths: (B), number of tokens of each text. Alternatively, pass offsets.
+        lengths: (B), number of tokens in each text. Alternatively, pass offsets.
         offsets: (B + 1), start of each text, followed by M.
 
     Raises:

@@ -1,7 +1,7 @@
 """Column softmax and per-text reductions in plain torch operations, for any device.
 
 The tokens of all texts are concatenated along the first axis; ``counts`` holds the
-number of tokens of each text.
+number of tokens in each text.
 """
 
 import torch

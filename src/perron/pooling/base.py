@@ -117,7 +117,7 @@ class Aggregator(nn.Module, ABC):
                 ``offsets``.
             mask: (B, N), True (or 1) on tokens and False (or 0) on padding, in any
                 pattern. Defaults to no padding.
-            lengths: (B), number of tokens of each text, for ragged states. Supported in
+            lengths: (B), number of tokens in each text, for ragged states. Supported in
                 eager mode; `torch.compile(fullgraph=True)` needs padded states.
             offsets: (B + 1), start of each text, followed by M. An alternative to
                 lengths that other libraries call ``ptr`` or ``cu_seqlens``.

@@ -100,7 +100,7 @@ class GraphCentralityPool(nn.Module):
                 negative, infinite or NaN, the weights of its text are NaN.
             mask: (B, N), True (or 1) on tokens and False (or 0) on padding, in any
                 pattern. Defaults to no padding.
-            lengths: (B), number of tokens of each text, for ragged states.
+            lengths: (B), number of tokens in each text, for ragged states.
             offsets: (B + 1), start of each text, followed by M.
             need_edges: Whether to return the normalized graph.
 

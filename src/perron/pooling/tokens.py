@@ -124,7 +124,7 @@ class RaggedTokens(TokenBatch):
 
     @cached_property
     def counts(self) -> Int[Tensor, " b"]:
-        """Number of tokens of each text."""
+        """Number of tokens in each text."""
         return self.mask.sum(1)
 
     @cached_property

@@ -202,7 +202,7 @@ class Loop:
                 raise TrainingInterrupted(self.stop_signal)
 
     def _train_step(self, rows: np.ndarray, rate: float) -> tuple[float, float, int]:
-        """Take one step; return the loss, the number correct, and a signal number or 0.
+        """Take one step; return the loss, the number of correct texts, and a signal or 0.
 
         The gradient is that of the mean loss over the batch, which is divided among the
         processes. Each process splits its share into micro-batches.
@@ -237,7 +237,7 @@ class Loop:
         return loss, correct, stop
 
     def _add_gradient(self, rows: np.ndarray, weight: float, batch_size: int) -> Tensor:
-        """Accumulate the gradient of some rows; return the loss and the number correct.
+        """Accumulate the gradient of some rows; return loss and number of correct texts.
 
         Gradients are averaged over processes, so each process scales its own sum up.
         ``batch_size`` is the number of texts in the batch over all processes.

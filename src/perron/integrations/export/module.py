@@ -91,10 +91,10 @@ class ExportModule(nn.Module):
         Args:
             ids: Token ids, (B, N) for B texts of up to N tokens, or (B, S, N) for
                 documents of up to S sentences.
-            lengths: Number of tokens of each text, (B), or of each sentence, (B, S). A
+            lengths: Number of tokens in each text, (B), or in each sentence, (B, S). A
                 document ends with its last nonempty sentence.
             pair_ids: Token ids of the second texts, (B, N'), for pair models.
-            pair_lengths: Number of tokens of each second text, (B).
+            pair_lengths: Number of tokens in each second text, (B).
         """
         mask = _mask(ids, lengths)
         inputs = {"ids": ids, "mask": mask}

@@ -162,7 +162,8 @@ class CentralityVectorizer(
     The parameters are the same as for `CentralityClassifier`. If ``model`` is None,
     `fit` trains a model on texts and labels, as the classifier does. Otherwise,
     ``model`` is the folder of a trained Perron model, which `fit` loads without
-    training it. In that case, ``y`` is not needed and all parameters except ``device`` are ignored.
+    training it. In that case, ``y`` is not needed and all parameters except ``device``
+    are ignored.
     """
 
     def fit(
