@@ -325,7 +325,7 @@ def load(name: str | Path) -> Pipeline:
 
 
 def pair_mismatch(expects_pairs: bool, fix: str, model: str = "this model") -> str:
-    """Return the error message for pairs passed to a text model, or the reverse.
+    """Return the error message for pairs passed to a text model, or vice versa.
 
     Args:
         expects_pairs: Whether the model expects pairs.

@@ -315,7 +315,7 @@ def _table(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     if not path.is_file():
         raise SettingsError(
             f"study must be the path of a TOML file, got {name!r}, which does not "
-            "exist. The studies of the paper are in papers/gong2019/studies of the "
+            "exist. The paper's studies are in papers/gong2019/studies in the "
             "repository."
         )
     table = migrate("study", read_toml(path), path)

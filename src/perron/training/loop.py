@@ -202,10 +202,13 @@ class Loop:
                 raise TrainingInterrupted(self.stop_signal)
 
     def _train_step(self, rows: np.ndarray, rate: float) -> tuple[float, float, int]:
-        """Take one step; return the loss, the number of correct texts, and a signal or 0.
+        """Take one step.
 
         The gradient is that of the mean loss over the batch, which is divided among the
         processes. Each process splits its share into micro-batches.
+
+        Returns:
+            Loss, number of correct predictions, and number of the stop signal or 0.
         """
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         local_rows = rows[rank::world]
@@ -237,10 +240,13 @@ class Loop:
         return loss, correct, stop
 
     def _add_gradient(self, rows: np.ndarray, weight: float, batch_size: int) -> Tensor:
-        """Accumulate the gradient of some rows; return loss and number of correct texts.
+        """Accumulate the gradient of some rows.
 
         Gradients are averaged over processes, so each process scales its own sum up.
         ``batch_size`` is the number of texts in the batch over all processes.
+
+        Returns:
+            Loss and number of correct predictions.
         """
         batch = self.train.batch(rows).to(self.accelerator.device)
         with self.accelerator.autocast():
