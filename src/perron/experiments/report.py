@@ -41,7 +41,7 @@ class SummaryRow:
         graphs: Mean context dependence and second eigenvalue of the graphs, per level.
         parameters: Number of trained parameters.
         epoch_seconds: Median training time per epoch; None for a baseline.
-        run_seconds: Training time of a run: that of an epoch times the number of
+        run_seconds: Training time per run: the time per epoch times the number of
             epochs, averaged over seeds.
         time_ratio: Training time per epoch relative to the speed reference; None
             without one, and for a baseline.

@@ -102,7 +102,7 @@ class _KernelCache(FunctionCache):
 
 
 class _CodeFiles(IndexDataCacheFile):
-    """One file per kernel, types of its arguments, and CPU, without an index.
+    """One file per kernel, argument types and CPU, without an index.
 
     Processes that compile at the same time could overwrite each other's entries in an
     index. Here they write the same file, which is replaced atomically.

@@ -101,7 +101,7 @@ def _random(device: torch.device, *shape: int) -> Tensor:
 
 
 def _mask(device: torch.device, words: int) -> Tensor:
-    """Return the mask of a text, a text with holes, and an empty text."""
+    """Return the mask of a text, a text with gaps, and an empty text."""
     mask = torch.ones(3, words, dtype=torch.bool)
     mask[1, ::3] = False
     mask[2] = False

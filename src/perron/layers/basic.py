@@ -70,15 +70,15 @@ class WordEmbedding(nn.Module):
 
 
 class FastDropout(nn.Dropout):
-    """Dropout that is about four times as fast on CPUs.
+    """Dropout that is about four times as fast as `nn.Dropout` on CPUs.
 
-    Torch draws 64 random bits per entry there. This layer uses 16, so the probability
-    is rounded to a multiple of 2⁻¹⁶.
+    On CPUs, torch draws 64 random bits per entry. This layer uses 16, so the
+    probability is rounded to a multiple of 2⁻¹⁶.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         is_fast = input.device.type == "cpu" and not torch.compiler.is_compiling()
-        dropped = round(self.p * 2**16)  # of the possible values
+        dropped = round(self.p * 2**16)  # out of 2**16 possible values
         if not (self.training and is_fast and 0 < dropped < 2**16):
             return super().forward(input)
         size = input.numel()

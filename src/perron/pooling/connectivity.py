@@ -232,7 +232,7 @@ class DistanceBias(nn.Module):
     """Relative position bias:  s_ij + r_d,  d = clamp(i - j, ±max_relative_distance).
 
     r is learned per distance and head, and initialized to zero. Padding does not count
-    as a position, so holes in a mask do not change distances.
+    as a position, so gaps in a mask do not change distances.
     """
 
     def __init__(

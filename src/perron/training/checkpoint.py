@@ -39,8 +39,8 @@ class Checkpoint:
         rng: State of the random number generators, per process.
         metrics_bytes: Size of metrics.jsonl in bytes.
         fingerprint: Hash of the data and the vocabulary.
-        frozen: Hash of the frozen weights. Empty without any, and in checkpoints of
-            earlier versions, which include the weights instead.
+        frozen: Hash of the frozen weights. Empty if there are none, and in checkpoints
+            of earlier versions, which include the weights instead.
         average: Averaged weights by name; empty without ``training.ema_decay``.
     """
 
@@ -297,7 +297,7 @@ class Checkpointing(Callback):
         if self._accelerator.num_processes > 1:
             rng = gather_object(rng)
         if self._accelerator.is_main_process:
-            if self._frozen is None:  # takes time, and never changes
+            if self._frozen is None:  # slow to compute, and never changes
                 self._frozen = _frozen_digest(loop.model)
             frozen = _frozen_weights(loop.model)
             weights = loop.model.state_dict().items()
