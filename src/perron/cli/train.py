@@ -182,8 +182,8 @@ def finish(
 ) -> None:
     """Finish an interrupted run with its best epoch so far.
 
-    Evaluates that epoch, writes the result, the model card and the plots, and deletes the
-    checkpoint. The run cannot be resumed afterward.
+    Evaluates that epoch, writes the result, the model card and the plots, and deletes
+    the checkpoint. The run cannot be resumed afterward.
 
     Examples:
 

@@ -38,9 +38,9 @@ class Comparison:
         return self.difference - half, self.difference + half
 
     def non_inferiority_p_value(self, margin: float) -> float:
-        """Return the p-value of the first model being at most `margin` worse.
+        """Test whether the first model is at most `margin` worse; return the p-value.
 
-        One-sided test. The null hypothesis is that the first model is worse than the
+        The test is one-sided. The null hypothesis is that the first model is worse than the
         second by `margin` or more. A small p-value shows that it is not.
 
         Args:

@@ -372,7 +372,7 @@ def remove_store(folder: Path) -> bool:
 
 
 def prune_stores(max_bytes: float, keep: Sequence[Path] = ()) -> list[StoreInfo]:
-    """Remove stores, least recently used first, until the rest take `max_bytes` or less.
+    """Remove the least recently used stores until the rest take `max_bytes` or less.
 
     Args:
         max_bytes: Maximum total size of the remaining stores.
