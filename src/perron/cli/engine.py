@@ -34,8 +34,8 @@ class EngineOptions:
         str | None,
         typer.Option(
             help="Set to ray to process a Parquet file, or a folder of them, with "
-            "several workers. Results are written to the folder --out. If interrupted, "
-            "run the same command again to resume.",
+            "several workers. Results are written to the folder --out. To resume an "
+            "interrupted job, run the same command again.",
             rich_help_panel=_PANEL,
         ),
     ] = None

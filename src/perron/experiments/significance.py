@@ -40,8 +40,8 @@ class Comparison:
     def non_inferiority_p_value(self, margin: float) -> float:
         """Test whether the first model is at most `margin` worse; return the p-value.
 
-        The test is one-sided. The null hypothesis is that the first model is worse than the
-        second by `margin` or more. A small p-value shows that it is not.
+        The test is one-sided. The null hypothesis is that the first model is worse than
+        the second by `margin` or more. A small p-value shows that it is not.
 
         Args:
             margin: Difference in accuracy that does not matter, such as 0.01 for one

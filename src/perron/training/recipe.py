@@ -200,9 +200,9 @@ class DefaultEncoder(NamedTuple):
 
 
 def default_encoder() -> DefaultEncoder:
-    """Choose the encoder for data without a recipe, without importing or downloading.
+    """Choose the encoder for data without a recipe; import and download nothing.
 
-    The environment variable PERRON_ENCODER names one. Otherwise, a small pretrained
+    The environment variable PERRON_ENCODER sets it. By default, a small pretrained
     encoder is used if it and `transformers` are installed, and a BiLSTM over word
     vectors if not.
     """
