@@ -80,12 +80,15 @@ class TestCache:
         assert perron("train", *options, "--out", tmp_path / "run", "-q").status == 0
         return {store.layer: store.folder for store in list_stores()}
 
-    def test_list_shows_each_layer(self, perron, bert, cache):
+    def test_list_shows_each_layer(self, perron, cache):
         outcome = perron("cache", "list")
-        rows = [line.split() for line in outcome.out.splitlines() if str(bert) in line]
+        # In a narrow terminal, the path of the encoder takes several lines.
+        rows = [
+            line.split("│") for line in outcome.out.splitlines() if "float16" in line
+        ]
         texts = str(list_stores()[0].texts)
-        assert sorted(row[3] for row in rows) == ["1", "2"]
-        assert all(row[5] == "float16" and row[7] == texts for row in rows)
+        assert sorted(row[2].strip() for row in rows) == ["1", "2"]
+        assert all(row[4].strip() == texts for row in rows)
         assert_mentions(outcome.out, cache, "states", "datasets", "MB")
 
     def test_list_as_json(self, perron, cache):
@@ -153,4 +156,5 @@ def test_an_empty_cache_is_listed(perron, cache):
     assert outcome.status == 0
     assert_mentions(outcome.out, cache, "0.0 MB")
     assert not cache.exists()
-    assert str(cache) in perron("info").out
+    lines = perron("info").out.splitlines()  # a long path takes several lines
+    assert str(cache) in "".join(line.strip() for line in lines)

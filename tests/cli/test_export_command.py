@@ -14,7 +14,7 @@ def test_export_writes_next_to_the_model_and_lists_the_files(perron, model, form
     for name in (description["file"], "tokenizer.json", "export.json"):
         assert str(folder / name) in outcome.out
         assert (folder / name).stat().st_size > 0
-    assert "maximum difference" in outcome.out
+    assert "largest difference" in outcome.out
 
     again = perron("export", model, "--format", format)
     assert again.status == 1

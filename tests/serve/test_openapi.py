@@ -73,7 +73,7 @@ def test_the_document_describes_records_requests_and_errors():
     assert several["additionalProperties"] is one["additionalProperties"] is False
     limit = parts["Limits"]["properties"]["max_texts"]
     assert (limit["default"], limit["minimum"]) == (256, 1)
-    assert limit["description"] == "Texts per request."
+    assert limit["description"] == "Maximum number of texts per request."
     for status in ("401", "404", "413", "422", "429", "500", "503"):
         (error,) = explain["responses"][status]["content"].values()
         assert error["schema"] == {"$ref": template.format(model="ErrorResponse")}

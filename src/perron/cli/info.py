@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from perron import __version__
 from perron.cli.console import is_interactive, print_message, results
@@ -40,6 +40,7 @@ def info(
     rows = _installation_rows() if model is None else _model_rows(model)
     table = Table(show_header=False, box=None)
     table.add_column(style="bold")
+    table.add_column(overflow="fold")  # long paths are wrapped, not cut off
     for name, value in rows.items():
         table.add_row(name, value)
     results.print(table)
@@ -228,7 +229,14 @@ def list_cache(as_json: Json = False) -> None:
         content = {"folder": str(cache_folder()), "datasets": size, "states": rows}
         typer.echo(json.dumps(content))
         return
-    table = Table("encoder", "layer", "type", "texts", "size", "last used")
+    table = Table(
+        Column("encoder", overflow="fold"),
+        "layer",
+        "type",
+        "texts",
+        "size",
+        "last used",
+    )
     for store in stores:
         table.add_row(
             store.encoder or "damaged",
