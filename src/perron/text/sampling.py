@@ -271,7 +271,7 @@ def epoch_batches(
 
 
 def evaluation_batches(sizes: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Yield the rows of each evaluation batch; longest rows first."""
+    """Yield the rows of each evaluation batch, longest rows first."""
     order = np.argsort(-sizes, kind="stable")
     for begin in range(0, len(order), batch_size):
         yield order[begin : begin + batch_size]
