@@ -102,7 +102,7 @@ class CorpusJob:
             )
         if corpus.file in (None, "-"):
             raise SettingsError(
-                "--engine ray requires --file with a Parquet file, or a folder of such "
+                "--engine ray requires --file with a Parquet file or a folder of Parquet "
                 "files."
             )
         if corpus.encoding is not None:

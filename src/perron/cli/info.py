@@ -299,7 +299,8 @@ def prune(
     if max_gigabytes is not None:
         removed += prune_stores(max_gigabytes * 1e9)
     size = _format_size(sum(store.size for store in removed))
-    print_message(f"Removed the states of {len(removed)} layers ({size}).")
+    layers = f"{len(removed)} layer{'s' * (len(removed) != 1)}"
+    print_message(f"Removed the states of {layers} ({size}).")
 
 
 @cache_app.command()
