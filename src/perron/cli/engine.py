@@ -102,8 +102,8 @@ class CorpusJob:
             )
         if corpus.file in (None, "-"):
             raise SettingsError(
-                "--engine ray requires --file with a Parquet file or a folder of Parquet "
-                "files."
+                "--engine ray requires --file with a Parquet file or a folder of "
+                "Parquet files."
             )
         if corpus.encoding is not None:
             raise SettingsError(
