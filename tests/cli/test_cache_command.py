@@ -109,7 +109,7 @@ class TestCache:
         os.utime(stores[2], (1, 1))
         outcome = perron("cache", "prune", "--older-than=30")
         assert outcome.status == 0
-        assert_mentions(outcome.err, "1 layers")
+        assert_mentions(outcome.err, "1 layer (")
         assert [store.layer for store in list_stores()] == [1]
 
     def test_prune_needs_a_limit(self, perron):
