@@ -58,6 +58,25 @@ def test_commands_report_encoding_once(perron, cache, options, tmp_path, monkeyp
     assert "Encod" not in outcome.err
 
 
+def test_threads_are_limited_before_encoding(
+    perron, cache, options, tmp_path, monkeypatch
+):
+    events = []
+    real = HuggingFaceEncoder.layer_states
+
+    def layer_states(self, states, mask):
+        events.append("encode")
+        return real(self, states, mask)
+
+    monkeypatch.setattr(HuggingFaceEncoder, "layer_states", layer_states)
+    monkeypatch.setattr(
+        "perron.cli.train.limit_threads", lambda *_, **__: events.append("limit")
+    )
+    assert perron("train", *options, "--out", tmp_path / "run", "-q").status == 0
+    assert events[0] == "limit"
+    assert "encode" in events
+
+
 def test_a_small_limit_is_reported(perron, cache, options, tmp_path):
     limit = "--set=training.max_cache_gigabytes=1e-6"
     outcome = perron(

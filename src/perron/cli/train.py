@@ -151,6 +151,7 @@ def _train(
     from perron.training.state import TrainingInterrupted
 
     reading, encoding = ReadingBar(), EncodingBar()
+    limit_threads()  # for encoding
     try:
         result = run_training(
             recipe,
@@ -194,6 +195,7 @@ def finish(
     from perron.training.run import finish as finish_run
 
     reading, encoding = ReadingBar(), EncodingBar()
+    limit_threads()  # for encoding
     try:
         result = finish_run(
             run,
