@@ -433,6 +433,9 @@ def test_tune_needs_a_pretrained_encoder(perron, texts, tmp_path):
     outcome = perron("train", "--data", texts, "--tune", "--out", out)
     assert outcome.status == 2
     assert_mentions(outcome.err, "--tune", "hf:NAME")
+    outcome = perron("train", "pretrained", "--data", texts, "--tune", "--out", out)
+    assert outcome.status == 2
+    assert_mentions(outcome.err, "--tune", "frozen")
     assert not out.exists()
 
 

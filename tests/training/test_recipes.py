@@ -3,8 +3,11 @@ import tomllib
 
 import pytest
 from perron_tests.errors import mentions
+from perron_tests.pages import ROOT
 
 from perron.errors import SettingsError
+from perron.experiments import read_study
+from perron.experiments.study import Trial
 from perron.training.recipe import Recipe, read_recipe, recipe_names, recipe_table
 
 # Table 2 of the paper, completed from the authors' code.
@@ -48,6 +51,31 @@ def test_the_recipe_matches_the_paper(name):
     assert training.min_learning_rate == 1e-5
     assert recipe.text.min_count == 4
     assert recipe.text.max_words == (40 if model.kind == "document" else 50)
+
+
+def test_the_demo_and_tuning_have_the_defaults_of_a_frozen_encoder():
+    frozen, demo, tune = map(recipe_table, ("frozen", "demo", "tune"))
+    assert demo == {**frozen, "data": {"format": "rotten-tomatoes"}}
+    model = frozen["model"]
+    unfrozen = {k: v for k, v in model["encoder"].items() if k != "freeze"}
+    assert tune["model"] == {**model, "encoder": unfrozen}
+    assert tune["text"] == frozen["text"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "studies").rglob("*.toml")), ids=lambda path: path.stem
+)
+def test_the_reference_of_a_study_of_defaults_is_the_default(path):
+    study = read_study(str(path))
+    recipe, frozen = (
+        Trial(study, study.reference, 0, 0).recipe(),
+        recipe_table("frozen"),
+    )
+    expected = read_recipe({**frozen, "data": {"format": "rotten-tomatoes"}})
+    for key in ("encoder", "aggregator", "head"):
+        assert getattr(recipe.model, key) == getattr(expected.model, key)
+    changed = {"seed": recipe.training.seed}
+    assert recipe.training == expected.training.model_copy(update=changed)
 
 
 def test_all_recipes_are_listed():

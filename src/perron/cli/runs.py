@@ -108,9 +108,11 @@ def tuning_recipe(recipe: Recipe, folder: Path) -> Recipe:
         recipe: Settings of the trained model.
         folder: Folder of the trained model, from which tuning starts.
     """
-    if not isinstance(recipe.model.encoder, HuggingFaceSettings):
+    encoder = recipe.model.encoder
+    if not (isinstance(encoder, HuggingFaceSettings) and encoder.freeze):
         raise SettingsError(
-            "--tune requires a pretrained encoder. Name one with --encoder hf:NAME."
+            "--tune requires a frozen pretrained encoder. Name one with --data FILE "
+            "--encoder hf:NAME, without a recipe."
         )
     table = recipe.model_dump(mode="json", exclude_none=True)
     table["model"]["encoder"]["freeze"] = False

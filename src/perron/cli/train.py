@@ -138,7 +138,8 @@ def train(
     _train(recipe, folder, resume, log_with, quiet)
     if tune:
         folder = folder.with_name(f"{folder.name}-tuned")
-        print_message("Fine-tuning the encoder, starting from this model.")
+        if not quiet and is_main_process():
+            print_message("Fine-tuning the encoder, starting from this model.")
         _train(tuning, folder, resume, log_with, quiet)
 
 
