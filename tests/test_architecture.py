@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "kernels": set(),
     "solver": {"kernels"},
     "pooling": {"kernels", "solver"},
-    "layers": set(),
+    "layers": {"kernels"},
     "models": {"layers", "pooling"},
     "text": {"kernels"},
     "explain": {"text", "models", "pooling"},

@@ -39,6 +39,7 @@ def example(operation: str, dtype: torch.dtype) -> tuple[Any, ...]:
         "column_softmax": (graph, mask),
         "segment_sum": (tokens, tokens, counts),
         "segment_argmax": (tokens, counts),
+        "mix_layers": (tokens[0], torch.ones(1, 8, dtype=torch.float16)),
     }
     return arguments[operation]
 

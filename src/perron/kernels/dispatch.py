@@ -46,6 +46,7 @@ OPERATIONS = (
     "column_softmax",  # reductions_torch
     "segment_sum",  # reductions_torch
     "segment_argmax",  # reductions_torch; not differentiable
+    "mix_layers",  # reductions_torch
 )
 
 
@@ -132,6 +133,7 @@ def _kernels(gth: Any, pair_scores: Any, reductions: Any) -> dict[str, Kernels]:
         ),
         "segment_sum": Kernels(reductions.segment_sum, reductions.segment_sum_backward),
         "segment_argmax": Kernels(reductions.segment_argmax),
+        "mix_layers": Kernels(reductions.mix_layers, reductions.mix_layers_backward),
     }
 
 

@@ -1,4 +1,4 @@
-"""Column softmax and per-text reductions, compiled for the CPU."""
+"""Column softmax, per-text reductions and mixes of layers, compiled for the CPU."""
 
 from itertools import pairwise
 
@@ -6,13 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perron.kernels.compile import (
-    Array,
-    jit,
-    parallel_for,
-    valid_positions,
+from perron.kernels import reductions_torch
+from perron.kernels.compile import Array, jit, parallel_for, valid_positions
+from perron.kernels.simd import (
+    LANES,
+    exp,
+    load,
+    load_half,
+    splat,
+    store,
+    sum_lanes,
+    where_less,
+    widen,
 )
-from perron.kernels.simd import LANES, exp, load, splat, store, where_less, widen
 
 _WORK_PER_SCORE = 8.0  # cost of a softmax entry, in multiply-adds
 
@@ -249,3 +255,86 @@ def _argmax_texts(
                 larger = row[d] > top[d] or row[d] != row[d]
                 top[d] = row[d] if larger else top[d]
                 index[d] = i if larger else index[d]
+
+
+_MIX_BLOCK = 1024  # numbers per layer; a block of the output stays in the L1 cache
+
+
+def mix_layers(weights: Tensor, states: Tensor) -> Tensor:
+    """Return y = Σ_k w_k x_k (...) of w (K) and x (K, ...), in the dtype of w.
+
+    States in float16 are converted in registers. In plain torch, the float32 copy of
+    all layers takes longer than the sum.
+    """
+    if not _can_mix(weights, states):
+        return reductions_torch.mix_layers(weights, states)
+    mixed = weights.new_empty(states.shape[1:])
+    arrays = (weights.numpy(), _bits(states), mixed.numpy().reshape(-1))
+    parallel_for(_mix_blocks, _mix_work(states), *arrays)
+    return mixed
+
+
+def mix_layers_backward(grad: Tensor, weights: Tensor, states: Tensor) -> Tensor:
+    """Return ∂ℓ/∂w_k = Σ x_k g from g = ∂ℓ/∂y."""
+    if not _can_mix(weights, states):
+        return reductions_torch.mix_layers_backward(grad, weights, states)
+    work = _mix_work(states)
+    sums = np.empty((len(work), len(weights)))
+    arrays = (grad.contiguous().numpy().reshape(-1), _bits(states), sums)
+    parallel_for(_mix_backward_blocks, work, *arrays)
+    return torch.from_numpy(sums.sum(0)).to(weights.dtype)
+
+
+def _can_mix(weights: Tensor, states: Tensor) -> bool:
+    return (
+        states.dtype == torch.float16
+        and weights.dtype == torch.float32
+        and states.is_contiguous()
+        and states.numel() > 0
+        and states[0].numel() % LANES == 0
+    )
+
+
+def _bits(states: Tensor) -> Array:
+    return states.detach().view(torch.int16).numpy().reshape(len(states), -1)
+
+
+def _mix_work(states: Tensor) -> Array:
+    """Return the work of each block. Reading memory takes most of the time."""
+    blocks = -(-states[0].numel() // _MIX_BLOCK)
+    return np.full(blocks, 2.0 * len(states) * _MIX_BLOCK)
+
+
+@jit(entry=True)
+def _mix_blocks(
+    first: int, last: int, weights: Array, states: Array, mixed: Array
+) -> None:
+    begin, end = first * _MIX_BLOCK, last * _MIX_BLOCK
+    end = end if end < len(mixed) else len(mixed)
+    for i in range(begin, end, LANES):
+        total = splat(weights[0]) * load_half(states[0], i)
+        for layer in range(1, len(weights)):
+            total += splat(weights[layer]) * load_half(states[layer], i)
+        store(mixed, i, total)
+
+
+@jit(entry=True)
+def _mix_backward_blocks(
+    first: int, last: int, grad: Array, states: Array, sums: Array
+) -> None:
+    for block in range(first, last):
+        begin, end = block * _MIX_BLOCK, (block + 1) * _MIX_BLOCK
+        end = end if end < len(grad) else len(grad)
+        for layer in range(len(states)):
+            x = states[layer]
+            # Four sums, because each addition has to wait for the one before it.
+            a = b = c = d = splat(np.float32(0))
+            unrolled = begin + (end - begin) // (4 * LANES) * (4 * LANES)
+            for i in range(begin, unrolled, 4 * LANES):
+                a += load(grad, i) * load_half(x, i)
+                b += load(grad, i + LANES) * load_half(x, i + LANES)
+                c += load(grad, i + 2 * LANES) * load_half(x, i + 2 * LANES)
+                d += load(grad, i + 3 * LANES) * load_half(x, i + 3 * LANES)
+            for i in range(unrolled, end, LANES):
+                a += load(grad, i) * load_half(x, i)
+            sums[block, layer] = sum_lanes((a + b) + (c + d))

@@ -1,4 +1,4 @@
-"""Column softmax and per-text reductions in plain torch operations, for any device.
+"""Column softmax, per-text reductions and mixes of layers in plain torch.
 
 The tokens of all texts are concatenated along the first axis; ``counts`` holds the
 number of tokens in each text.
@@ -46,6 +46,16 @@ def segment_ids(counts: Tensor, rows: int) -> Tensor:
     """Return the index of the text that each row belongs to."""
     texts = torch.arange(len(counts), device=counts.device)
     return texts.repeat_interleave(counts, output_size=rows)
+
+
+def mix_layers(weights: Tensor, states: Tensor) -> Tensor:
+    """Return y = Σ_k w_k x_k (...) of w (K) and x (K, ...), in the dtype of w."""
+    return torch.tensordot(weights, states.to(weights.dtype), 1)
+
+
+def mix_layers_backward(grad: Tensor, weights: Tensor, states: Tensor) -> Tensor:
+    """Return ∂ℓ/∂w_k = Σ x_k g from g = ∂ℓ/∂y. The result is differentiable."""
+    return states.to(weights.dtype).flatten(1) @ grad.flatten()
 
 
 def column_softmax(scores: Tensor, mask: Tensor) -> Tensor:

@@ -79,6 +79,24 @@ def load(typingctx, x, offset):
 
 
 @intrinsic
+def load_half(typingctx, x, offset):
+    """Load eight float16 numbers from the flat array x as float32.
+
+    Numba has no float16 arithmetic on CPUs, so x holds their bits, as uint16.
+    """
+    result = Vec8(types.float32)
+
+    def codegen(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        data = context.make_array(x)(context, builder, a[0]).data
+        pointer = builder.gep(data, [a[1]], inbounds=True)
+        halves = ir.VectorType(ir.HalfType(), LANES).as_pointer()
+        value = builder.load(builder.bitcast(pointer, halves), align=2)
+        return builder.fpext(value, context.get_value_type(result))
+
+    return result(x, types.intp), codegen
+
+
+@intrinsic
 def store(typingctx, x, offset, value):
     """Convert a vector to the dtype of the flat array x and store it at ``offset``."""
 

@@ -1,4 +1,4 @@
-"""Word embedding, dropout, BiLSTM encoder and classifier head.
+"""Word embedding, dropout, mix of layers, BiLSTM encoder and classifier head.
 
 `torch.compile` does not support `nn.LSTM`, and `torch.export` unrolls it to the length
 of the example input. The operator ``perron::lstm`` works with both, for any length. It
@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from perron.arguments import Device, check_at_least, check_fraction
+from perron.kernels import is_eager, select
 from perron.layers.encoders import Encoder
 
 
@@ -85,6 +88,34 @@ class FastDropout(nn.Dropout):
         bits = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         keep = bits.view(torch.int16)[:size].view(input.shape) >= dropped - 2**15
         return input * keep.to(input.dtype).mul_(2**16 / (2**16 - dropped))
+
+
+def mix_layers(
+    weights: Float[Tensor, " k"], states: Float[Tensor, "k *shape"]
+) -> Float[Tensor, "*shape"]:
+    """Return y = Σ_k w_k x_k in the dtype of the weights w.
+
+    If the states x need no gradient, as the cached states of a frozen encoder do not,
+    they may be in another dtype and are not copied.
+    """
+    if states.requires_grad or not is_eager(weights, states):
+        return torch.tensordot(weights, states.to(weights.dtype), 1)
+    return _MixLayers.apply(weights, states)
+
+
+class _MixLayers(Function):
+    """Mix of fixed states."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, states: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, states)
+        ctx.kernels = select("mix_layers", weights)
+        return ctx.kernels.forward(weights, states)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.kernels.backward(grad, *ctx.saved_tensors), None
 
 
 class ClassifierHead(nn.Module):

@@ -17,7 +17,7 @@ from transformers.utils import logging
 from perron.arguments import Device, check_fraction
 from perron.errors import SettingsError
 from perron.files import package_folders
-from perron.layers.basic import FastDropout
+from perron.layers.basic import FastDropout, mix_layers
 from perron.layers.encoders import Encoder
 
 Layers = Literal["last", "mix"] | Sequence[int]
@@ -148,9 +148,9 @@ class HuggingFaceEncoder(Encoder):
     ) -> Float[Tensor, "*tokens d"]:
         """Mix or concatenate the states of the `layers`, and apply dropout."""
         if self.mix_logits is None:
-            return self.dropout(states.flatten(-2))
+            return self.dropout(states.flatten(-2).to(self.before.dtype))
         weights = (_MIX_SCALE * self.mix_logits).softmax(0)
-        return self.dropout(torch.tensordot(weights, states, ([0], [-2])))
+        return self.dropout(mix_layers(weights, states.movedim(-2, 0)))
 
     def _add_special_tokens(
         self, states: Tensor, mask: Tensor

@@ -138,7 +138,7 @@ class Classifier(nn.Module, ABC):
                     "states requires lengths and a frozen pretrained encoder, and "
                     "cannot be combined with ids."
                 )
-            return encoder.combine(states.to(self.embedding.vectors.weight.dtype))
+            return encoder.combine(states)
         if ids is None:
             raise ValueError("ids is required unless states is passed.")
         return encoder(self.embedding(ids), mask, lengths=lengths)
