@@ -1,4 +1,7 @@
 import os
+import platform
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from typing import Annotated
@@ -146,3 +149,38 @@ class TestThreads:
     def test_your_own_choice_is_respected(self, monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", "4")
         assert self.limit(monkeypatch, 20.0, nn.Linear(2, 2)) == (None, 4)
+
+
+PAGE_FAULTS = """
+import resource, sys
+import torch
+from perron.cli import keep_freed_memory
+
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for step in range(20):
+    if step == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [torch.ones(4 << 20, dtype=torch.int32) for _ in range(2)]  # 16 MB each
+    del blocks
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="mallopt is in glibc only"
+)
+def test_training_reuses_freed_memory():
+    def page_faults(mode):
+        command = [sys.executable, "-c", PAGE_FAULTS, mode]
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"))
+        }
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment
+        )
+        return int(result.stdout)
+
+    assert page_faults("keep") < page_faults("default") / 4

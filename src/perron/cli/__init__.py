@@ -1,9 +1,11 @@
 """The `perron` command."""
 
+import ctypes
 import math
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -78,6 +80,24 @@ def limit_threads(model: Any = None, *, trains: bool = False) -> str | None:
         f"Using {chosen} of {threads} threads: {reason}. To use more, set "
         "OMP_NUM_THREADS."
     )
+
+
+# Parameters of mallopt(3) of glibc, and values in bytes. Larger values of the second
+# one are rejected.
+_MALLOC_SETTINGS = {-1: 1 << 30, -3: 32 << 20}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep the memory of one batch for the next one.
+
+    By default, glibc returns large blocks to the operating system, which then clears
+    every page of the next block. Over cached states, this took a seventh of the CPU
+    time of training. Has no effect with other C libraries.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # TypeError on Windows
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in _MALLOC_SETTINGS.items():
+            mallopt(parameter, value)
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from perron.cli import limit_threads, options
+from perron.cli import keep_freed_memory, limit_threads, options
 from perron.cli.console import is_main_process, print_message, results
 from perron.cli.options import Quiet, TrainOptions, with_options
 from perron.errors import PerronError, SettingsError
@@ -70,6 +70,7 @@ def study(
     if workers > 1:
         run_workers(workers)
     limit_threads()
+    keep_freed_memory()
     encoding = EncodingBar()
     try:
         records = run_study(
@@ -133,6 +134,7 @@ def compare(
 
     folder = out or Path("runs") / f"compare-{options.name}"
     limit_threads()
+    keep_freed_memory()
     encoding = EncodingBar()
     try:
         comparison, records = run_comparison(

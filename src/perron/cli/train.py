@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perron.cli import limit_threads
+from perron.cli import keep_freed_memory, limit_threads
 from perron.cli.console import (
     confusion_table,
     is_main_process,
@@ -153,6 +153,7 @@ def _train(
 
     reading, encoding = ReadingBar(), EncodingBar()
     limit_threads()  # for encoding
+    keep_freed_memory()
     try:
         result = run_training(
             recipe,

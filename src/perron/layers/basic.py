@@ -91,8 +91,8 @@ class FastDropout(nn.Dropout):
 
 
 def mix_layers(
-    weights: Float[Tensor, " k"], states: Float[Tensor, "k *shape"]
-) -> Float[Tensor, "*shape"]:
+    weights: Float[Tensor, " k"], states: Float[Tensor, "k *tokens h"]
+) -> Float[Tensor, "*tokens h"]:
     """Return y = Σ_k w_k x_k in the dtype of the weights w.
 
     If the states x need no gradient, as the cached states of a frozen encoder do not,
