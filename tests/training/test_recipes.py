@@ -7,7 +7,7 @@ from perron_tests.pages import ROOT
 
 from perron.errors import SettingsError
 from perron.experiments import read_study
-from perron.experiments.study import Trial
+from perron.experiments.study import Trial, all_trials
 from perron.training.recipe import Recipe, read_recipe, recipe_names, recipe_table
 
 # Table 2 of the paper, completed from the authors' code.
@@ -62,9 +62,21 @@ def test_the_demo_and_tuning_have_the_defaults_of_a_frozen_encoder():
     assert tune["text"] == frozen["text"]
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "studies").rglob("*.toml")), ids=lambda path: path.stem
-)
+def studies(folder):
+    paths = sorted((ROOT / "studies" / folder).glob("*.toml"))
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
+
+
+@studies("pooling")
+def test_the_study_of_pooling_has_valid_settings_and_all_layers(path):
+    study = read_study(str(path))
+    recipes = [trial.recipe() for trial in all_trials(study) if not trial.seed]
+    assert {recipe.model.encoder.layers for recipe in recipes} == {"last", "mix"}
+    assert {recipe.training.learning_rate for recipe in recipes} == {3e-4, 1e-3, 3e-3}
+    assert {recipe.model.kind for recipe in recipes} <= {"text", "pair"}
+
+
+@studies("frozen")
 def test_the_reference_of_a_study_of_defaults_is_the_default(path):
     study = read_study(str(path))
     recipe, frozen = (
