@@ -88,7 +88,7 @@ _MALLOC_SETTINGS = {-1: 1 << 30, -3: 32 << 20}  # M_TRIM_THRESHOLD, M_MMAP_THRES
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory of one batch for the next one.
+    """Keep the memory of one batch for the next one.
 
     By default, glibc returns large blocks to the operating system, which then clears
     every page of the next block. Over cached states, this took a seventh of the CPU
